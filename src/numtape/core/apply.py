@@ -1,0 +1,287 @@
+"""Run an op: find the arrays, bring them to one dtype, compute, wrap, and leave a record.
+
+`apply` does all of it for any op. `unary` and `binary` make faces that do the same for the common case (floats of one
+width, nothing written in place, no scopes) with as few steps as possible, and hand everything else to `apply`.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._typing import Dtype
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, promote, widened
+from ..errors import ArgumentError, AxisError, NotDifferentiableError, NumtapeError, OperandError, ShapeError
+from .context import State, current
+from .op import NON_DIFFERENTIABLE, Facts, Op, Structure
+from .record import Record, call_site, next_index, note, user_files
+from .value import Value, wrap
+from .write import link_version, read_stamp
+
+_ndarray = np.ndarray
+_asarray = np.asarray
+_NUMBERS = frozenset((float, int, bool))
+_getframe = sys._getframe
+
+
+def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
+    """Run `op` on tensors, arrays and numbers; return an array, or a tensor if there is one among them."""
+    state = current()
+    cls: type[Value] | None = None
+    needs = 0
+    arrays = []
+    for position, operand in enumerate(operands):
+        if isinstance(operand, Value):
+            cls = operand.plain
+            if operand.node is None and state.watch_all:
+                watch_on_use(state, operand)
+            if operand.node is not None:
+                needs |= 1 << position
+            arrays.append(operand.array)
+        else:
+            arrays.append(operand if type(operand) is _ndarray or operand is None else as_operand(op, operand))
+    if state.scopes:
+        out = _in_scopes(state, op, tuple(arrays), params)
+    else:
+        out = compute(op, arrays, params)
+    if cls is None:
+        return out
+    if needs and not (state.grad and not op.facts.is_discrete):
+        needs = 0
+    if type(out) is tuple:
+        return _wrap_parts(cls, op, operands, params, needs, out, state)
+    node = record(op, operands, params, needs, out, state) if needs and out.dtype in FLOAT_DTYPES else None
+    value = wrap(cls, out, node)
+    if op.facts.aliases and isinstance(operands[0], Value):
+        link_version(operands[0], value)
+    return value
+
+
+def as_operand(op: Op, operand: Any) -> Any:
+    """Return a number, a NumPy scalar or an array for what is not a tensor."""
+    if type(operand) in _NUMBERS or isinstance(operand, np.generic | np.ndarray):
+        return operand
+    try:
+        array = _asarray(operand)
+    except NumtapeError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise OperandError(f"{op.name}: {operand!r} is no tensor, array or number ({error}).") from error
+    if array.dtype.kind not in "biufcV":
+        raise OperandError(f"{op.name}: an operand of type {type(operand).__name__} is no tensor, array or number.")
+    return array
+
+
+def watch_on_use(state: State, value: Value) -> None:
+    """Let the tapes that watch everything watch a float tensor that an op uses."""
+    if state.grad and value.array.dtype in FLOAT_DTYPES:
+        for tape in state.tapes:
+            if tape.watch_all:
+                tape.watch_on_use(value)
+
+
+def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
+    """Run the forward on arrays: promote, widen halves, call, round back. Shared with `recompute`."""
+    promoted = range(len(arrays)) if op.is_variadic else op.promoted
+    dtype = _common_dtype(arrays, promoted)
+    target: Dtype | None = None
+    if dtype is None or op.facts.to_float and dtype not in FLOAT_DTYPES or dtype in HALF_DTYPES:
+        arrays, target = _cast(op, arrays, promoted)
+    try:
+        out = op.forward(tuple(arrays), **params) if op.is_variadic else op.forward(*arrays, **params)
+    except (ValueError, TypeError, IndexError, ZeroDivisionError) as error:
+        raise explain(op, arrays, error) from error
+    if type(out) is tuple:
+        return tuple(_finish(part, target) for part in out)
+    return out if type(out) is _ndarray and target is None else _finish(out, target)
+
+
+def _common_dtype(arrays: Sequence[Any], positions: Sequence[int]) -> Dtype | None:
+    """Return the dtype if all arrays have the same, Python numbers aside."""
+    dtype: Dtype | None = None
+    for position in positions:
+        if position >= len(arrays):
+            break
+        array = arrays[position]
+        if type(array) is _ndarray:
+            if dtype is None:
+                dtype = array.dtype
+            elif array.dtype is not dtype:
+                return None
+        elif array is not None and type(array) not in _NUMBERS:
+            return None
+    # A float number may change an integer array's dtype.
+    if dtype is None or dtype not in FLOAT_DTYPES:
+        for position in positions:
+            if position < len(arrays) and type(arrays[position]) is float:
+                return None
+    return dtype
+
+
+def _cast(op: Op, arrays: Sequence[Any], promoted: Sequence[int]) -> tuple[list[Any], Dtype | None]:
+    """Bring operands to one dtype; also return the half dtype that the result must be rounded to, if any."""
+    arrays = list(arrays)
+    positions = [i for i in promoted if i < len(arrays) and arrays[i] is not None]
+    target = promote([arrays[i] for i in positions], op.facts.to_float)
+    if target is None:
+        for i in positions:
+            if op.facts.to_float or isinstance(arrays[i], float):
+                arrays[i] = _asarray(arrays[i], np.float64)
+        return arrays, None
+    working = target if op.facts.native_half else widened(target)
+    for i in positions:
+        array = arrays[i]
+        if type(array) in _NUMBERS and target in FLOAT_DTYPES:
+            arrays[i] = float(array) if op.facts.to_float else array
+        elif getattr(array, "dtype", None) is not working:
+            arrays[i] = _asarray(array).astype(working)
+    return arrays, target if target is not working else None
+
+
+def _finish(out: Any, target: Dtype | None) -> Any:
+    """Make an array of NumPy's scalars, and round float32 results of half operands."""
+    out = _asarray(out)
+    return out.astype(target) if target is not None and out.dtype == float32 else out
+
+
+def explain(op: Op, arrays: Sequence[Any], error: Exception) -> Exception:
+    """Turn an error of the forward into one that names the op, the shapes and what to do."""
+    if isinstance(error, NumtapeError):
+        return error
+    names = [f"{op.arguments[0]}[{i}]" for i in range(len(arrays))] if op.is_variadic else op.arguments
+    shapes = " and ".join(
+        f"{name} has shape {np.shape(array)}" for name, array in zip(names, arrays, strict=False) if array is not None
+    )
+    if isinstance(error, np.exceptions.AxisError):
+        return AxisError(f"{op.name}: {error}; {shapes}.")
+    if op.facts.structure is Structure.ELEMENTWISE and "broadcast" in str(error):
+        return ShapeError(
+            f"{op.name}: {shapes}; the shapes do not broadcast: from the last axis on, lengths must be equal or 1."
+        )
+    kind = OperandError if isinstance(error, TypeError) else ArgumentError
+    return kind(f"{op.name}: {error} ({shapes}).")
+
+
+def _in_scopes(state: State, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    run: Callable[..., Any] = compute
+    for scope in state.scopes:
+        run = _around(scope.around, run)
+    return run(op, arrays, params)
+
+
+def _around(around: Callable[..., Any], inner: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda op, arrays, params: around(op, inner, arrays, params)
+
+
+def record(
+    op: Op, operands: Sequence[Any], params: dict[str, Any] | None, needs: int, out: Any, state: State
+) -> Record:
+    """Leave a record of an op whose operands in `needs` are tracked, and return it."""
+    links = []
+    stamps: list[int | None] | None = None
+    for position, operand in enumerate(operands):
+        if isinstance(operand, Value):
+            node = operand.node
+            links.append(node if type(node) is Record else operand)
+            if operand.version is not None:
+                stamp = read_stamp(op, operand)
+                if stamp and type(node) is not Record:
+                    stamps = stamps or [None] * len(operands)
+                    stamps[position] = stamp
+            if node is not None and op.pull(position) is NON_DIFFERENTIABLE:
+                name = op.arguments[0 if op.is_variadic else position]
+                raise NotDifferentiableError(
+                    f"{op.name}: argument {name!r} has no derivative, but a tracked tensor was given; "
+                    f"pass {name}.detach() if its gradient is not wanted."
+                )
+        else:
+            links.append(operand)
+    positions, keeps_out = op.kept(needs)
+    for position in range(len(links)) if positions is None else positions:
+        link = links[position] if position < len(links) else None
+        if type(link) is Record and link.array is None:
+            link.array = operands[position].array
+    made = new_record(op, tuple(links), params or None, needs, out if keeps_out else None, out, state)
+    if stamps is not None:
+        note(made).stamps = tuple(stamps)
+    return made
+
+
+def new_record(
+    op: Op, links: tuple[Any, ...], params: dict[str, Any] | None, needs: int, kept: Any, out: Any, state: State
+) -> Record:
+    """Fill in a record and show it to the tapes and scopes that are active."""
+    made = Record()
+    made.op = op
+    made.inputs = links
+    made.params = params
+    made.needs = needs
+    made.array = kept
+    made.version = None
+    made.notes = None
+    made.index = next_index()
+    if type(out) is _ndarray:
+        made.shape = out.shape
+        made.dtype = out.dtype
+    else:
+        # Lists tell the shapes of several outputs from the shape of one.
+        made.shape = [part.shape for part in out]
+        made.dtype = [part.dtype for part in out]
+    frame = _getframe(2)
+    made.code = code = frame.f_code
+    made.lasti = frame.f_lasti
+    if not user_files.get(code.co_filename):
+        made.code, made.lasti = call_site()
+    if state.tapes or state.scopes:
+        _show(made, state)
+    else:
+        made.cell = state.context.cell
+    return made
+
+
+def _show(made: Record, state: State) -> None:
+    made.cell = state.tapes[-1].cell if state.tapes else state.context.cell
+    for tape in state.tapes:
+        tape.records.append(made)
+    for scope in state.scopes:
+        scope.on_record(made)
+
+
+def _pick(parts: Any, /, *, position: int) -> Any:
+    """Take one output of an op that has several."""
+    return parts[position]
+
+
+#: Follows an op with several outputs, once for each: so every other record has one output. The sweeps know it, since
+#: its operand is no array.
+PICK = Op(
+    _pick,
+    _pick,
+    pulls={"parts": lambda g: g},
+    pushes={"parts": lambda t: t},
+    facts=Facts(cost=lambda out, parts, position: 0, native_half=True),
+)
+
+
+def _wrap_parts(
+    cls: type[Value],
+    op: Op,
+    operands: Sequence[Any],
+    params: dict[str, Any],
+    needs: int,
+    parts: tuple[Any, ...],
+    state: State,
+) -> tuple[Any, ...]:
+    if not needs or not any(part.dtype in FLOAT_DTYPES for part in parts):
+        return tuple(wrap(cls, part) for part in parts)
+    whole = record(op, operands, params, needs, parts, state)
+    values = []
+    for position, part in enumerate(parts):
+        node = None
+        if part.dtype in FLOAT_DTYPES:
+            node = new_record(PICK, (whole,), {"position": position}, 1, None, part, state)
+        values.append(wrap(cls, part, node))
+        if op.facts.aliases and isinstance(operands[0], Value):
+            link_version(operands[0], values[-1])
+    return tuple(values)

@@ -1,0 +1,61 @@
+"""Forward functions with a leading batch axis on any subset of the operands: what the `batch` fact of an op holds.
+
+A batch function takes the op, the operands, for each whether it carries a leading batch axis, and the parameters; it
+returns the outputs of all members, stacked along a leading axis. Sweeps use it to carry many (co)tangents at once.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .op import Op
+
+
+def run(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
+    """Run an op on batched operands, by its own batch function or member by member."""
+    batch = op.facts.batch or loop
+    return batch(op, operands, batched, params)
+
+
+def _call(op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
+    from .apply import apply
+
+    return apply(op, tuple(operands), params)
+
+
+def loop(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
+    """Run the members one by one and stack the results: right for every op."""
+    size = next(len(x) for x, is_batched in zip(operands, batched, strict=True) if is_batched)
+    results = [
+        _call(op, [x[i] if is_batched else x for x, is_batched in zip(operands, batched, strict=True)], params)
+        for i in range(size)
+    ]
+    if isinstance(results[0], tuple):
+        return tuple(np.stack(parts) for parts in zip(*results, strict=True))
+    return np.stack(results)
+
+
+def elementwise(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
+    """Line up the members' axes at the end, so that broadcasting keeps the batch axis in front."""
+    ndim = max(np.ndim(x) - is_batched for x, is_batched in zip(operands, batched, strict=True) if x is not None)
+    aligned = []
+    for x, is_batched in zip(operands, batched, strict=True):
+        if is_batched:
+            x = x.reshape((x.shape[0],) + (1,) * (ndim - x.ndim + 1) + x.shape[1:])
+        aligned.append(x)
+    return _call(op, aligned, params)
+
+
+def along_axis(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
+    """Shift the parameter `axis` of an op of one operand past the batch axis."""
+    (x,) = operands
+    axis = params["axis"]
+    ndim = x.ndim - 1
+    if axis is None:
+        axis = tuple(range(ndim))
+    shifted = tuple(a % ndim + 1 for a in axis) if isinstance(axis, tuple) else axis % ndim + 1
+    if shifted == ():
+        return loop(op, operands, batched, params)
+    return _call(op, operands, {**params, "axis": shifted})

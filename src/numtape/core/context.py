@@ -1,0 +1,189 @@
+"""The ambient state: which context and tapes record, whether gradients are on, which scopes act around ops.
+
+Invariants:
+- `current()` is one `State`, read once per op. A scope replaces it and puts the old one back, whatever happens inside.
+- Outside of every scope the state is the thread's base. Bare calls (`set_grad_enabled(False)`, `start_recording()`)
+  change the base in place, so they survive where the ContextVar does not: notebook cells run in fresh contexts.
+- A new thread starts from its own base, with its own context 0.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from types import CodeType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from .op import Op
+    from .record import Record
+    from .tape import RecordingTape
+
+
+class Cell:
+    """A generation of records: those of one context between two clears, or of one segment of a tape.
+
+    Records point at their cell and nothing points back, so marking it dead invalidates them all in O(1).
+    """
+
+    __slots__ = ("is_dead", "owner")
+
+    def __init__(self, owner: str) -> None:
+        self.is_dead = False
+        self.owner = owner
+
+    def live_records(self) -> int:
+        """Count the records of this generation that are alive and not freed."""
+        # Records are the only lasting holders of a cell besides its owner; the call itself adds the argument of
+        # getrefcount and `self`.
+        return max(0, sys.getrefcount(self) - 3)
+
+
+#: The generation of records whose arrays a backward has freed. It is never dead: descriptions stay readable.
+FREED = Cell("a backward")
+
+
+class Context:
+    """A place in which ops are recorded; context 0 is each thread's default."""
+
+    __slots__ = ("cell", "id", "is_closed")
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        self.is_closed = False
+        self.cell = Cell(f"context {id}")
+
+    def clear(self) -> None:
+        """Invalidate what was recorded here and start a new generation. O(1), idempotent."""
+        self.cell.is_dead = True
+        self.cell = Cell(f"context {self.id}")
+
+    def close(self) -> None:
+        """Clear for good."""
+        self.clear()
+        self.is_closed = True
+
+
+class Scope:
+    """What a transform does around ops while it is active. Subclasses override what they need.
+
+    `around` runs an op: it gets the op, the function that computes it, its arrays and its static parameters, and
+    returns the function's result or another one. `on_record` sees each new record.
+    """
+
+    def around(self, op: "Op", compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """Compute the op; the default does nothing else."""
+        return compute(op, arrays, params)
+
+    def on_record(self, record: "Record") -> None:
+        """Look at a record that was just made; the default ignores it."""
+
+    def __enter__(self) -> Self:
+        push(scopes=(*current().scopes, self))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pop()
+
+
+class Thread:
+    """What belongs to a thread for its whole life, shared by all of its states."""
+
+    __slots__ = ("default_context", "last_exit", "stream")
+
+    def __init__(self) -> None:
+        self.default_context = Context(0)
+        #: Call site of the last conversion of a tracked tensor to a plain number, for "not connected" errors.
+        self.last_exit: tuple[CodeType, int, str] | None = None
+        #: The thread's random stream; set on first use by `streams`.
+        self.stream: Any = None
+
+
+class State:
+    """What an op needs to know about its surroundings. Immutable, except for a thread's base state."""
+
+    __slots__ = ("context", "grad", "outer", "scopes", "tapes", "thread", "transforms", "watch_all")
+
+    def __init__(self, thread: Thread) -> None:
+        self.thread = thread
+        self.context = thread.default_context
+        self.grad = True
+        #: The explicit tapes that list records, outermost first.
+        self.tapes: tuple[RecordingTape, ...] = ()
+        #: Whether one of them watches every float tensor on first use.
+        self.watch_all = False
+        self.scopes: tuple[Scope, ...] = ()
+        #: How many functional transforms (grad, vjp) are running.
+        self.transforms = 0
+        #: The state to return to; None for the base.
+        self.outer: State | None = None
+
+    def _replace(self, changes: dict[str, Any]) -> "State":
+        state = State.__new__(State)
+        for name in State.__slots__:
+            setattr(state, name, getattr(self, name))
+        for name, value in changes.items():
+            setattr(state, name, value)
+        return state
+
+
+_STATE: ContextVar[State | None] = ContextVar("numtape_state", default=None)
+_BASE = threading.local()
+
+#: Return the state, or None in a context that has not seen numtape yet. For hot paths; others call `current`.
+peek = _STATE.get
+
+
+def current() -> State:
+    """Return the state of this thread and context."""
+    state = _STATE.get()
+    if state is None:
+        state = getattr(_BASE, "state", None)
+        if state is None:
+            state = _BASE.state = State(Thread())
+        _STATE.set(state)
+    return state
+
+
+def push(**changes: Any) -> State:
+    """Enter a state with `changes`, to be left by `pop`, and return it."""
+    outer = current()
+    changes["outer"] = outer
+    inner = outer._replace(changes)
+    _STATE.set(inner)
+    return inner
+
+
+def pop() -> None:
+    """Leave the state entered by the last `push`."""
+    outer = current().outer
+    assert outer is not None, "pop without push"
+    _STATE.set(outer)
+
+
+def change(**changes: Any) -> None:
+    """Change the current state until the enclosing scope ends; outside of scopes, until it is changed again."""
+    state = current()
+    if state.outer is None:
+        for name, value in changes.items():
+            setattr(state, name, value)
+    else:
+        _STATE.set(state._replace(changes))
+
+
+class entered:
+    """Run a block in a state with `changes`: ``with entered(grad=False): ...``."""
+
+    __slots__ = ("changes", "before")
+
+    def __init__(self, **changes: Any) -> None:
+        self.changes = changes
+
+    def __enter__(self) -> State:
+        self.before = current()
+        return push(**self.changes)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _STATE.set(self.before)

@@ -1,0 +1,327 @@
+"""Declare an op: one decorator per kind of derivative, each returning the public function with a real signature.
+
+- `elementwise`: one partial per argument serves both modes, since the Jacobian is diagonal: ``lambda g, b: g * b``.
+- `linear`: one transpose per argument; the JVP is the op itself.
+- `differentiable`: VJPs and JVPs given separately, or one joint VJP where arguments share work.
+- `discrete`: no derivative: comparisons, indices, searches.
+- `composed`: a function made of other ops.
+
+The decorated function is the forward: arrays positional-only, static parameters keyword-only; it never sees a Tensor.
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numpy as np
+
+from .._typing import Rule as RuleFunction
+from ..errors import ArgumentError, OperandError
+from . import batching
+from .apply import apply
+from .faces import binary, unary
+from .inplace import write_op
+from .op import NON_DIFFERENTIABLE, Composite, Facts, Marker, Op, Structure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Rules = Mapping[str, RuleFunction | Marker]
+
+#: Every op and every composed function, by name.
+registry: dict[str, Op | Composite] = {}
+#: The public function of each of them, by name.
+public: dict[str, Callable[..., Any]] = {}
+#: The public function that stands for a NumPy function.
+numpy_faces: dict[Any, Callable[..., Any]] = {}
+
+_AXIS_SPELLINGS = {"dim": "axis", "keepdim": "keepdims", "dims": "axis"}
+
+
+def elementwise(
+    ufunc: Callable[..., Any] | None = None,
+    *,
+    partials: Rules,
+    flops: int = 1,
+    linear: Iterable[str] = (),
+    promoted: tuple[str, ...] | None = None,
+    **facts: Any,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Declare an elementwise op, with broadcasting. `ufunc`, if given, is the forward in place of the body.
+
+    Args:
+        partials: for each argument, ``lambda g, ...: g * (d out / d argument)``.
+        flops: floating-point operations per element of the output.
+        linear: the arguments in which the op is linear.
+    """
+
+    def decorate(declaration: Callable[P, R]) -> Callable[P, R]:
+        op = Op(
+            ufunc or declaration,
+            declaration,
+            pulls=dict(partials),
+            pushes=dict(partials),
+            promoted=promoted,
+            facts=Facts(
+                cost=lambda out, *shapes, **params: flops * math.prod(out),
+                structure=Structure.ELEMENTWISE,
+                linear=frozenset(linear),
+                batch=facts.pop("batch", batching.elementwise),
+                **_as_tuples(facts),
+            ),
+        )
+        return _publish(op, declaration)
+
+    return decorate
+
+
+def linear(
+    *,
+    transposes: Rules,
+    jointly: bool = False,
+    is_variadic: bool = False,
+    promoted: tuple[str, ...] | None = None,
+    **facts: Any,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Declare an op that is linear in each of its differentiable arguments, the others fixed.
+
+    With `jointly` it is linear in all of them together, as concat is and matmul is not.
+    """
+
+    def decorate(declaration: Callable[P, R]) -> Callable[P, R]:
+        arguments = [name for name, rule in transposes.items() if not isinstance(rule, Marker)]
+        itself = Marker.ITSELF_ALONE if jointly else Marker.ITSELF
+        op = Op(
+            declaration,
+            declaration,
+            pulls=dict(transposes),
+            pushes={name: itself if name in arguments else rule for name, rule in transposes.items()},
+            is_variadic=is_variadic,
+            promoted=promoted,
+            facts=Facts(**{"cost": _free, "linear": frozenset(arguments), **_as_tuples(facts)}),
+        )
+        return _publish(op, declaration)
+
+    return decorate
+
+
+def differentiable(
+    *,
+    jvps: Rules,
+    vjps: Rules | None = None,
+    vjp: RuleFunction | None = None,
+    is_variadic: bool = False,
+    promoted: tuple[str, ...] | None = None,
+    **facts: Any,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Declare an op with VJPs and JVPs of its own; `vjp` is one joint rule that returns a cotangent per argument."""
+
+    def decorate(declaration: Callable[P, R]) -> Callable[P, R]:
+        op = Op(
+            declaration,
+            declaration,
+            pulls=dict(vjps or {}),
+            pushes=dict(jvps),
+            joint=vjp,
+            is_variadic=is_variadic,
+            promoted=promoted,
+            facts=Facts(**_as_tuples(facts)),
+        )
+        return _publish(op, declaration)
+
+    return decorate
+
+
+def discrete(
+    ufunc: Callable[..., Any] | None = None, *, promoted: tuple[str, ...] | None = None, **facts: Any
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Declare an op without a derivative, whose results are bools or integers."""
+
+    def decorate(declaration: Callable[P, R]) -> Callable[P, R]:
+        code = cast(Any, declaration).__code__
+        rules: dict[str, RuleFunction | Marker] = dict.fromkeys(
+            code.co_varnames[: code.co_posonlyargcount], NON_DIFFERENTIABLE
+        )
+        if ufunc is not None:
+            facts.setdefault("structure", Structure.ELEMENTWISE)
+            facts.setdefault("batch", batching.elementwise)
+        op = Op(
+            ufunc or declaration,
+            declaration,
+            pulls=rules,
+            pushes=rules,
+            promoted=promoted,
+            facts=Facts(**{"cost": _per_output, "is_discrete": True, **_as_tuples(facts)}),
+        )
+        return _publish(op, declaration)
+
+    return decorate
+
+
+def composed(**facts: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Register a function that is made of ops, with the facts that tests and documents use."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        name = cast(Any, function).__name__.strip("_")
+        entry = Composite(name, function, Facts(**{"cost": _free, **_as_tuples(facts)}))
+        return cast(Callable[P, R], _register(entry, function))
+
+    return decorate
+
+
+def face_of(op_face: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function the public one of an op whose own signature does not suit callers."""
+    op = cast(Op, cast(Any, op_face).op)
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        cast(Any, function).op = op
+        _expose(op, function)
+        return function
+
+    return decorate
+
+
+def _free(out: Any, *shapes: Any, **params: Any) -> int:
+    return 0
+
+
+def _per_output(out: Any, *shapes: Any, **params: Any) -> int:
+    return math.prod(out)
+
+
+def _as_tuples(facts: dict[str, Any]) -> dict[str, Any]:
+    """Let `also` and `numpy` be given as a single thing."""
+    for name in ("also", "numpy"):
+        if name in facts and not isinstance(facts[name], tuple):
+            facts[name] = (facts[name],)
+    return facts
+
+
+def _register(entry: Op | Composite, face: Callable[..., Any]) -> Callable[..., Any]:
+    if entry.name in registry:
+        raise TypeError(f"op {entry.name} is declared twice")
+    registry[entry.name] = entry
+    _expose(entry, face)
+    return face
+
+
+def _expose(entry: Op | Composite, face: Callable[..., Any]) -> None:
+    for spelling in (entry.name, *entry.facts.also):
+        public[spelling] = face
+    for function in entry.facts.numpy:
+        numpy_faces[function] = face
+
+
+def _publish(op: Op, declaration: Callable[P, R]) -> Callable[P, R]:
+    """Return the public function of an op: the declaration's name, signature and docstring around `apply`."""
+    face: Any
+    if op.facts.structure is Structure.ELEMENTWISE and not op.defaults and not op.operand_defaults:
+        face = _elementwise_face(op)
+    elif op.is_variadic:
+        face = _variadic_face(op)
+    else:
+        face = _general_face(op)
+    functools.update_wrapper(face, declaration)
+    face.__name__ = op.name
+    face.op = op
+    op.face = face
+    # Outside, static parameters may also be given by position.
+    parameters = [
+        p.replace(kind=p.POSITIONAL_OR_KEYWORD) if p.kind is p.KEYWORD_ONLY and p.default is not p.empty else p
+        for p in inspect.signature(declaration).parameters.values()
+    ]
+    face.__signature__ = inspect.Signature(_in_order(parameters))
+    del face.__wrapped__
+    return cast(Callable[P, R], _register(op, face))
+
+
+def _in_order(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Order parameters by kind, as a signature must be; an operand with a default makes later ones keyword-only."""
+    return sorted(parameters, key=lambda p: p.kind)
+
+
+def _elementwise_face(op: Op) -> Callable[..., Any]:
+    if len(op.arguments) <= 2:
+        return unary(op) if len(op.arguments) == 1 else binary(op)
+
+    def face(*operands: Any, out: Any = None) -> Any:
+        if len(operands) != len(op.arguments):
+            raise OperandError(f"{op.name}: takes {', '.join(op.arguments)}; {len(operands)} operands were given.")
+        return apply(op, operands, {}) if out is None else write_op(out, op, operands)
+
+    return face
+
+
+def _variadic_face(op: Op) -> Callable[..., Any]:
+    def face(arrays: Any, /, *args: Any, **params: Any) -> Any:
+        if isinstance(arrays, np.ndarray) and arrays.ndim == 0 or not hasattr(arrays, "__iter__"):
+            raise OperandError(f"{op.name}: wants a sequence of tensors or arrays, not {type(arrays).__name__}.")
+        operands = tuple(arrays)
+        if not operands:
+            raise ArgumentError(f"{op.name}: the sequence is empty; give at least one tensor or array.")
+        return apply(op, operands, bind_params(op, args, params))
+
+    return face
+
+
+def _general_face(op: Op) -> Callable[..., Any]:
+    count = len(op.arguments)
+    has_params = bool(op.defaults)
+
+    def face(*args: Any, **params: Any) -> Any:
+        if len(args) == count and not params:
+            return apply(op, args, bind_params(op, (), params) if has_params else params)
+        operands = args[:count]
+        if len(operands) < count:
+            operands = _fill(op, operands, params)
+        return apply(op, operands, bind_params(op, args[count:], params))
+
+    return face
+
+
+def _fill(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
+    """Take operands given by keyword out of `params`, and the defaults of those left out."""
+    filled = list(operands)
+    required = len(op.arguments) - len(op.operand_defaults)
+    for position in range(len(operands), len(op.arguments)):
+        name = op.arguments[position]
+        if name in params:
+            filled.append(params.pop(name))
+        elif position >= required:
+            filled.append(op.operand_defaults[position - required])
+        else:
+            raise OperandError(f"{op.name}: operand {name!r} is missing; the operands are {', '.join(op.arguments)}.")
+    return tuple(filled)
+
+
+def bind_params(op: Op, args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the static parameters, by name, complete with defaults. The one place that knows other spellings."""
+    params = op.defaults.copy()
+    if args:
+        if len(args) > len(params):
+            raise OperandError(f"{op.name}: {len(args) - len(params)} arguments too many.")
+        params.update(zip(params, args, strict=False))
+    for name, value in given.items():
+        if name not in params:
+            spelled = _AXIS_SPELLINGS.get(name, name)
+            if spelled not in params:
+                known = ", ".join((*op.arguments, *params))
+                raise OperandError(f"{op.name}: there is no argument {name!r}; the arguments are {known}.")
+            name = spelled
+        params[name] = value
+    if "axis" in params:
+        params["axis"] = _plain_axis(params["axis"])
+    for name, value in params.items():
+        if value is inspect.Parameter.empty:
+            raise OperandError(f"{op.name}: argument {name!r} is missing.")
+    return params
+
+
+def _plain_axis(axis: Any) -> Any:
+    """Return axes as an int, a tuple of ints or None; an empty list means all axes."""
+    if axis is None or type(axis) is int:
+        return axis
+    if isinstance(axis, list | tuple):
+        return tuple(int(a) for a in axis) or None
+    return int(axis)

@@ -1,0 +1,154 @@
+"""Faces of elementwise ops: what `apply` does, in as few steps as possible for the common case.
+
+The common case is floats of one width (numbers aside), nothing written in place, no scopes; everything else goes to
+`apply`. A test runs programs both ways and compares records, values and gradients.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._typing import Dtype
+from ..dtypes import float32, float64
+from .apply import apply, explain, new_record, watch_on_use
+from .context import peek
+from .inplace import write_op
+from .op import Op
+from .record import Record
+from .value import Value
+
+_ndarray = np.ndarray
+_asarray = np.asarray
+
+
+def unary(op: Op) -> Callable[..., Any]:
+    """Return the face of an elementwise op of one operand."""
+    forward = op.forward
+    is_discrete = op.facts.is_discrete
+    kept, keeps_out = op.kept(1)
+    keeps_operand = bool(kept)
+
+    def face(x: Any, /, out: Any = None) -> Any:
+        state = peek()
+        if out is not None or not isinstance(x, Value) or state is None or state.scopes or x.version is not None:
+            return apply(op, (x,), {}) if out is None else write_op(out, op, (x,))
+        array = x.array
+        if array.dtype is not float32 and array.dtype is not float64:
+            return apply(op, (x,), {})
+        node = x.node
+        if node is None and state.watch_all:
+            watch_on_use(state, x)
+            node = x.node
+        result = forward(array)
+        if type(result) is not _ndarray:
+            result = _asarray(result)
+        value = x.plain()
+        value.array = result
+        value.version = None
+        value.extras = None
+        if node is None or not state.grad or is_discrete:
+            value.node = None
+            return value
+        if type(node) is Record:
+            if keeps_operand:
+                node.array = array
+        else:
+            node = x
+        value.node = new_record(op, (node,), None, 1, result if keeps_out else None, result, state)
+        return value
+
+    return face
+
+
+def binary(op: Op) -> Callable[..., Any]:
+    """Return the face of an elementwise op of two operands."""
+    forward = op.forward
+    is_discrete = op.facts.is_discrete
+    # By `needs`: whether the rules read a, b and the result.
+    keeps = [(0 in (kept or ()), 1 in (kept or ()), reads_out) for kept, reads_out in map(op.kept, range(4))]
+
+    def face(a: Any, b: Any, /, out: Any = None) -> Any:
+        state = peek()
+        if out is not None or state is None or state.scopes:
+            return apply(op, (a, b), {}) if out is None else write_op(out, op, (a, b))
+        x = y = m = n = None
+        kind = type(b)
+        # A plain number beside a tensor, or two tensors; anything else has no `array` or no `node`.
+        try:
+            if kind is float or kind is int:
+                x, m = a.array, a.node
+                is_plain = a.version is None
+                dtype = x.dtype
+                value = a.plain()
+            elif type(a) is float or type(a) is int:
+                y, n = b.array, b.node
+                is_plain = b.version is None
+                dtype = y.dtype
+                value = b.plain()
+            elif kind is _ndarray:
+                return apply(op, (a, b), {})
+            else:
+                x, m, y, n = a.array, a.node, b.array, b.node
+                dtype = x.dtype
+                is_plain = y.dtype is dtype and a.version is None and b.version is None
+                value = a.plain()
+        except AttributeError:
+            return apply(op, (a, b), {})
+        if not is_plain or dtype is not float32 and dtype is not float64:
+            return apply(op, (a, b), {})
+        if state.watch_all:
+            if m is None and x is not None:
+                watch_on_use(state, a)
+                m = a.node
+            if n is None and y is not None:
+                watch_on_use(state, b)
+                n = b.node
+        try:
+            if y is None:
+                b = y = _CONSTANTS[dtype].get(b) or _constant(b, dtype)
+            elif x is None:
+                a = x = _CONSTANTS[dtype].get(a) or _constant(a, dtype)
+            result = forward(x, y)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise explain(op, (x, y), error) from error
+        if type(result) is not _ndarray:
+            result = _asarray(result)
+        value.array = result
+        value.version = None
+        value.extras = None
+        needs = (m is not None) + (n is not None and 2)
+        if not needs or not state.grad or is_discrete:
+            value.node = None
+            return value
+        keeps_a, keeps_b, keeps_out = keeps[needs]
+        if type(m) is Record:
+            if keeps_a:
+                m.array = x
+        else:
+            m = a
+        if type(n) is Record:
+            if keeps_b:
+                n.array = y
+        else:
+            n = b
+        value.node = new_record(op, (m, n), None, needs, result if keeps_out else None, result, state)
+        return value
+
+    return face
+
+
+#: Numbers met as operands, as arrays of the other operand's dtype: NumPy takes these twice as fast.
+_CONSTANTS: dict[Dtype, dict[float, Any]] = {float32: {}, float64: {}}
+_MOST_CONSTANTS = 4096
+
+
+def _constant(number: float, dtype: Dtype) -> Any:
+    array = np.array(number, dtype)
+    array.flags.writeable = False
+    known = _CONSTANTS[dtype]
+    if len(known) >= _MOST_CONSTANTS:
+        known.clear()
+    if number:  # 0.0 and -0.0 are one key.
+        known[number] = array
+    return array

@@ -1,0 +1,86 @@
+"""Ops that write into an existing tensor: ``out=``, augmented assignments and item assignment."""
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import DtypeError, OperandError, ShapeError
+from .apply import compute, record, watch_on_use
+from .context import current
+from .op import Op
+from .record import Record
+from .value import Value
+from .write import check_writable, mark_written, read_stamp, version_of
+
+
+def write_op(target: Any, op: Op, operands: tuple[Any, ...]) -> Any:
+    """Write ``op(*operands)`` into `target`, recorded; return `target`."""
+    if isinstance(target, tuple):
+        (target,) = target
+    arrays = tuple(x.array if isinstance(x, Value) else x for x in operands)
+    if not isinstance(target, Value):
+        if not isinstance(target, np.ndarray):
+            raise OperandError(f"{op.name}: out must be a tensor or an array, not {type(target).__name__}.")
+        if any(isinstance(x, Value) and x.node is not None for x in operands) and current().grad:
+            raise OperandError(
+                f"{op.name}: out is an array, which cannot be tracked, but an operand is; "
+                "give a tensor as out, or leave the tape with numpy()."
+            )
+        np.copyto(target, compute(op, arrays, {}))
+        return target
+    result = compute(op, arrays, {})
+    check_fits(op.name, target, result)
+    write_part(target, op, operands, {}, lambda: np.copyto(target.array, result, casting="same_kind"))
+    return target
+
+
+def check_fits(name: str, target: Value, result: Any) -> None:
+    """Raise if `result` cannot be stored in `target` as it is."""
+    if result.shape != target.shape:
+        raise ShapeError(f"{name}: the result has shape {result.shape} and the tensor to write {target.shape}.")
+    if not np.can_cast(result.dtype, target.dtype, "same_kind"):
+        raise DtypeError(f"{name}: a result of {result.dtype} cannot be stored in a tensor of {target.dtype}.")
+
+
+def write_part(
+    target: Value, op: Op, operands: tuple[Any, ...], params: dict[str, Any], store: Any
+) -> None:
+    """Change `target` by `store`, recorded as `op` of `operands` (of the old target, for a part of it)."""
+    state = current()
+    needs = 0
+    for position, operand in enumerate(operands):
+        if isinstance(operand, Value):
+            if operand.node is None and state.watch_all and operand is not target:
+                watch_on_use(state, operand)
+            if operand.node is not None:
+                needs |= 1 << position
+    check_writable(op.name, target, state.grad)
+    if not state.grad:
+        store()
+        mark_written(target, target.node)
+        return
+    for operand in operands if needs else ():
+        if isinstance(operand, Value) and operand.version is not None:
+            read_stamp(op, operand)
+    # A store that fails leaves no trace: the record comes after it, with the links of before.
+    version_of(target)
+    store()
+    mark_written(target, record(op, operands, params, needs, target.array, state) if needs else None)
+
+
+def is_own_write(target: Value, part: Any, view: Any) -> bool:
+    """Say whether `part` is the view of `target` that was just written: the last step of ``x[i] += v``.
+
+    Python takes the view, adds to it in place and assigns it back; the memory already holds the result.
+    """
+    if not isinstance(part, Value) or part.version is None or target.version is None:
+        return False
+    version, stamp = target.version
+    return (
+        part.version[0] is version
+        and part.version[1] == version.count == stamp + 1
+        and isinstance(part.node, Record | None)
+        and part.array.shape == view.shape
+        and part.array.strides == view.strides
+        and part.array.__array_interface__["data"] == view.__array_interface__["data"]
+    )

@@ -1,0 +1,263 @@
+"""What an op is: a forward function, derivative rules that say by their parameters what they read, and facts.
+
+A rule's first parameter is the cotangent ``g`` (or tangent ``t``); the others name what it reads:
+
+======================  ==========================================================================
+``x``                   the value of the argument ``x`` (for a variadic argument, all of them)
+``x_shape``             only its shape, so that the value need not be kept
+``out``                 the output (a tuple if there are several)
+``out_shape``           only its shape
+``axis``                a static parameter
+``index``               the position within a variadic argument
+``needs``               for each argument, whether its derivative is wanted (joint rules)
+======================  ==========================================================================
+
+So a rule's signature is the declaration of what a record must keep; nothing is said twice.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from .._typing import Rule as RuleFunction
+
+
+class Marker(Enum):
+    """What an argument says in place of a rule."""
+
+    NON_DIFFERENTIABLE = "the argument has no derivative; a tracked tensor there is an error"
+    ZERO = "the derivative exists and is zero"
+    ITSELF = "JVP only: the op itself, with the tangent in the argument's place"
+    ITSELF_ALONE = "JVP only: the op itself, with the tangent in the argument's place and zeros in the others'"
+
+
+NON_DIFFERENTIABLE = Marker.NON_DIFFERENTIABLE
+ZERO = Marker.ZERO
+
+
+class Reads(Enum):
+    """Where a rule's parameter comes from."""
+
+    OPERAND = "operand"
+    SHAPE = "shape"
+    OPERANDS = "operands"
+    SHAPES = "shapes"
+    OUT = "out"
+    OUT_SHAPE = "out_shape"
+    PARAM = "param"
+    INDEX = "index"
+    NEEDS = "needs"
+
+
+Read = tuple[Reads, Any]
+
+
+class Rule:
+    """A derivative rule with the places of what it reads."""
+
+    __slots__ = ("function", "operand", "operands", "reads", "reads_out")
+
+    def __init__(self, function: RuleFunction, reads: tuple[Read, ...]) -> None:
+        self.function = function
+        self.reads = reads
+        #: The position of the operand if the rule reads just one operand and nothing else; the fast path.
+        self.operand: int | None = reads[0][1] if len(reads) == 1 and reads[0][0] is Reads.OPERAND else None
+        #: The positions of the operands whose values are read; None for all of a variadic argument.
+        self.operands: tuple[int, ...] | None = tuple(key for kind, key in reads if kind is Reads.OPERAND)
+        if any(kind is Reads.OPERANDS for kind, _ in reads):
+            self.operands = None
+        self.reads_out = any(kind is Reads.OUT for kind, _ in reads)
+
+
+def _zeros(g: Any) -> Any:
+    """The rule of an argument whose derivative is zero: constant zeros, whatever `g` holds."""
+    return np.zeros(g.shape, g.dtype)
+
+
+_ZERO_RULE = Rule(_zeros, ())
+
+
+class Structure(Enum):
+    """Which elements of the output depend on which elements of an operand: the sparsity pattern follows."""
+
+    ELEMENTWISE = "each on the one at its own place, after broadcasting"
+    MOVES = "each on at most one, found by running the forward on labels"
+    SCATTERS = "each operand element affects at most one, found by running the VJP on labels"
+    LANES = "each on those along the parameter `axis`"
+    DENSE = "each on all"
+
+
+def no_samples() -> list[Any]:
+    """Samples of an op that declares none; a test refuses it."""
+    return []
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What transforms, tests and documents know about an op, as data."""
+
+    #: The number of floating-point operations, from the output's shape, the operands' shapes and the parameters.
+    cost: Callable[..., int]
+    #: How elements depend on each other.
+    structure: Structure = Structure.DENSE
+    #: The arguments in which the op is linear, each alone.
+    linear: frozenset[str] = frozenset()
+    #: ``forward`` with a leading batch axis on any subset of the operands; None: a loop.
+    batch: Callable[..., Any] | None = None
+    #: What autocast may do: "lower", "keep" or "widen".
+    precision: str = "keep"
+    #: Whether the forward may see half arrays as they are.
+    native_half: bool = False
+    #: Whether the output may be a view of the first operand.
+    aliases: bool = False
+    #: Where the derivative does not exist, in words; empty if it is smooth.
+    kinks: str = ""
+    #: Whether integer operands become floats first.
+    to_float: bool = False
+    #: Whether the output is of integers or bools, so that nothing flows back.
+    is_discrete: bool = False
+    #: Further spellings.
+    also: tuple[str, ...] = ()
+    #: The NumPy functions that this op stands for.
+    numpy: tuple[Any, ...] = ()
+    #: Another way to compute the forward, for tests.
+    reference: Callable[..., Any] | None = None
+    #: Returns the samples that tests run over, rejected ones among them.
+    samples: Callable[[], Iterable[Any]] = no_samples
+
+
+class Op:
+    """A differentiable function of arrays, declared once."""
+
+    __slots__ = (
+        "arguments",
+        "defaults",
+        "face",
+        "facts",
+        "forward",
+        "is_variadic",
+        "joint",
+        "keeps",
+        "name",
+        "operand_defaults",
+        "promoted",
+        "pulls",
+        "pushes",
+        "summary",
+    )
+
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        declaration: Callable[..., Any],
+        pulls: dict[str, RuleFunction | Marker],
+        pushes: dict[str, RuleFunction | Marker],
+        facts: Facts,
+        joint: RuleFunction | None = None,
+        is_variadic: bool = False,
+        promoted: Sequence[str] | None = None,
+    ) -> None:
+        self.name = declaration.__name__.strip("_")
+        self.summary = (inspect.getdoc(declaration) or "").split("\n")[0]
+        self.forward = forward
+        #: The function that applies the op; set when it is published.
+        self.face: Callable[..., Any] = forward
+        self.facts = facts
+        self.is_variadic = is_variadic
+        code = declaration.__code__
+        self.arguments: tuple[str, ...] = code.co_varnames[: code.co_posonlyargcount]
+        given = declaration.__defaults__ or ()
+        self.operand_defaults: tuple[Any, ...] = given
+        self.defaults: dict[str, Any] = {**(declaration.__kwdefaults__ or {})}
+        for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]:
+            self.defaults.setdefault(name, inspect.Parameter.empty)
+        self._check_names(pulls if joint is None else pushes)
+        if joint is not None:
+            pulls = {name: pushes[name] if isinstance(pushes[name], Marker) else joint for name in self.arguments}
+        self.joint = None if joint is None else self._compile(joint)
+        self.pulls = tuple(self._compile(pulls[name]) for name in self.arguments)
+        self.pushes = tuple(self._compile(pushes[name]) for name in self.arguments)
+        differentiable = [i for i, rule in enumerate(self.pulls) if rule is not NON_DIFFERENTIABLE]
+        #: The positions of the operands that are brought to one dtype.
+        self.promoted: tuple[int, ...] = (
+            tuple(differentiable or range(len(self.arguments)))
+            if promoted is None
+            else tuple(self.arguments.index(name) for name in promoted)
+        )
+        #: For each `needs`, which operands' arrays the rules read (None for all) and whether they read the output.
+        self.keeps: dict[int, tuple[tuple[int, ...] | None, bool]] = {}
+
+    def _check_names(self, rules: dict[str, Any]) -> None:
+        missing = set(self.arguments) - set(rules)
+        unknown = set(rules) - set(self.arguments)
+        if missing or unknown:
+            raise TypeError(
+                f"op {self.name}: arguments {sorted(missing)} have no rule (say NON_DIFFERENTIABLE if they have no "
+                f"derivative) and rules {sorted(unknown)} have no argument."
+            )
+
+    def _compile(self, rule: RuleFunction | Marker) -> Rule | Marker:
+        if rule is ZERO:
+            return _ZERO_RULE
+        if isinstance(rule, Marker):
+            return rule
+        code = rule.__code__
+        names = code.co_varnames[1 : code.co_argcount]
+        return Rule(rule, tuple(self._find(name) for name in names))
+
+    def _find(self, name: str) -> Read:
+        plain = name.removesuffix("_shape")
+        is_shape = plain != name
+        if plain == "out":
+            return (Reads.OUT_SHAPE if is_shape else Reads.OUT, None)
+        if plain in self.arguments:
+            if self.is_variadic:
+                return (Reads.SHAPES if is_shape else Reads.OPERANDS, None)
+            return (Reads.SHAPE if is_shape else Reads.OPERAND, self.arguments.index(plain))
+        if name in self.defaults:
+            return (Reads.PARAM, name)
+        if name in ("index", "needs"):
+            return (Reads(name), None)
+        raise TypeError(f"op {self.name}: a rule reads {name!r}, which is no argument, parameter or known name.")
+
+    def pull(self, position: int) -> Rule | Marker:
+        """Return the VJP rule of an operand."""
+        return self.pulls[0 if self.is_variadic else position]
+
+    def push(self, position: int) -> Rule | Marker:
+        """Return the JVP rule of an operand."""
+        return self.pushes[0 if self.is_variadic else position]
+
+    def kept(self, needs: int) -> tuple[tuple[int, ...] | None, bool]:
+        """Return which operands and whether the output must be kept when the operands in `needs` are tracked."""
+        found = self.keeps.get(needs)
+        if found is None:
+            found = self.keeps[needs] = self._kept(needs)
+        return found
+
+    def _kept(self, needs: int) -> tuple[tuple[int, ...] | None, bool]:
+        if self.joint is not None:
+            rules: list[Rule | Marker] = [self.joint] if isinstance(self.joint, Rule) else []
+        else:
+            rules = [self.pull(i) for i in range(needs.bit_length()) if needs >> i & 1]
+        compiled = [rule for rule in rules if isinstance(rule, Rule)]
+        reads_out = any(rule.reads_out for rule in compiled)
+        if any(rule.operands is None for rule in compiled):
+            return None, reads_out
+        return tuple(sorted({i for rule in compiled for i in rule.operands or ()})), reads_out
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A public function made of ops: no rules of its own, but samples and facts that tests and documents use."""
+
+    name: str
+    face: Callable[..., Any]
+    facts: Facts = field(repr=False)

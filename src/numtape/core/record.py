@@ -1,0 +1,162 @@
+"""The record that an op leaves behind, and the call site that it remembers.
+
+Invariants:
+- A record is data: its op, links to its inputs, static parameters, facts about its output. Never a closure.
+- A link is the `Record` that computed an input, the `Value` itself if that is a leaf or untracked, or a plain array
+  or number. `needs` has bit i set if input i was tracked when the record was made.
+- Links point to records with smaller `index`, so sorting by index is a topological order, and there are no cycles.
+- The array of an intermediate lives in the record that made it, if some rule reads it, and nowhere else on the tape:
+  dropping it is one assignment, and `recompute` can put it back.
+"""
+
+import itertools
+import linecache
+import sys
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from .._typing import Dtype, NDArray, Shape
+from .context import Cell
+from .value import Stamp, Value
+
+if TYPE_CHECKING:
+    from .op import Op
+
+Link = Union["Record", Value, Any]
+
+_indices = itertools.count()
+next_index = _indices.__next__
+
+_PACKAGE = __file__.rsplit("core", 1)[0]
+#: For each file seen on the stack, whether it lies outside of the package.
+user_files: dict[str, bool] = {}
+
+
+def call_site(depth: int = 2) -> tuple[CodeType, int]:
+    """Return code object and instruction offset of the first frame outside of the package, `depth` frames up or more.
+
+    This runs once per recorded op: it keeps no frame and resolves no line. `describe_site` does, when asked.
+    """
+    frame = sys._getframe(depth)
+    while is_ours(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def is_ours(filename: str) -> bool:
+    """Say whether a file belongs to the package."""
+    known = user_files.get(filename)
+    if known is None:
+        known = user_files[filename] = not filename.startswith(_PACKAGE)
+    return not known
+
+
+def describe_site(code: CodeType | None, lasti: int) -> str:
+    """Return ``file:line (source)`` for a call site."""
+    if code is None:
+        return "an unknown line"
+    line = next((n for start, stop, n in code.co_lines() if start <= lasti < stop and n), code.co_firstlineno)
+    source = linecache.getline(code.co_filename, line).strip()
+    where = f"{code.co_filename}:{line}"
+    return f"{where} ({source})" if source else where
+
+
+class Notes:
+    """What few records carry: stamps of operands that had been written before, and tensors that want a gradient."""
+
+    __slots__ = ("retained", "stamps")
+
+    def __init__(self) -> None:
+        #: For each input, the write count at which it was read; None where that was 0 or cannot change.
+        self.stamps: tuple[int | None, ...] | None = None
+        #: A weak reference to the tensor whose `retain_grad` was called.
+        self.retained: Any = None
+
+
+class Gone:
+    """Stands in a freed record for an untracked operand: what it was, without its array."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: Shape, dtype: Dtype) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+
+class Record:
+    """One op that ran."""
+
+    __slots__ = (
+        "array",
+        "cell",
+        "code",
+        "dtype",
+        "index",
+        "inputs",
+        "lasti",
+        "needs",
+        "notes",
+        "op",
+        "params",
+        "shape",
+        "version",
+    )
+
+    op: "Op"
+    inputs: tuple[Link, ...]
+    params: dict[str, Any] | None
+    needs: int
+    #: The output, if a rule reads it; a tuple for an op with several outputs.
+    array: Any
+    shape: Any
+    dtype: Any
+    index: int
+    code: CodeType
+    lasti: int
+    cell: Cell
+    version: Stamp | None
+    notes: Notes | None
+
+    @property
+    def site(self) -> str:
+        """The user's line that ran the op."""
+        return describe_site(self.code, self.lasti)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the output in bytes, whether it is kept or not."""
+        if isinstance(self.shape, list):
+            return sum(int(np.prod(s)) * d.itemsize for s, d in zip(self.shape, self.dtype, strict=True))
+        return int(np.prod(self.shape)) * int(self.dtype.itemsize)
+
+    def __repr__(self) -> str:
+        sources = ", ".join(_name(link) for link in self.inputs)
+        return f"%{self.index} = {self.op.name}({sources}) {self.shape} {self.dtype}  # {self.site}"
+
+
+def _name(link: Link) -> str:
+    if isinstance(link, Record):
+        return f"%{link.index}"
+    if isinstance(link, Value):
+        name = link.extras.name if link.extras is not None else None
+        return name or f"tensor{list(link.shape)}"
+    if isinstance(link, np.ndarray | Gone):
+        return f"array{list(link.shape)}"
+    return repr(link)
+
+
+def note(record: Record) -> Notes:
+    """Return the notes of a record, made on first use."""
+    if record.notes is None:
+        record.notes = Notes()
+    return record.notes
+
+
+def operand_array(link: Link) -> NDArray:
+    """Return the array behind a link; None if it is an intermediate that is not kept."""
+    if isinstance(link, Record | Value):
+        return link.array
+    array: NDArray = link
+    return array

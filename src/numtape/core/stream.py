@@ -1,0 +1,54 @@
+"""A random stream: a key and a counter. Random ops record both, so that they can be computed again exactly."""
+
+import hashlib
+import os
+from typing import Any
+
+from ..errors import OperandError
+from ..kernels.random import counters
+from .context import current
+
+
+def key_from(*parts: int | bytes) -> int:
+    """Return a 128-bit key that depends on every part."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part if isinstance(part, bytes) else int(part).to_bytes(32, "little", signed=True)
+        digest.update(data)
+    return int.from_bytes(digest.digest(), "little")
+
+
+class Stream:
+    """A key and the counter of the next draw."""
+
+    __slots__ = ("counter", "key")
+
+    def __init__(self, key: int, counter: int = 0) -> None:
+        self.key = key
+        self.counter = counter
+
+    def take(self, words: int) -> tuple[int, int]:
+        """Reserve a block of counters for a draw of `words` words; return key and first counter."""
+        counter = self.counter
+        self.counter = counter + counters(words)
+        return self.key, counter
+
+
+def thread_stream() -> Stream:
+    """Return the thread's stream; without `seed`, it starts from the system's randomness."""
+    thread = current().thread
+    if thread.stream is None:
+        thread.stream = Stream(key_from(os.urandom(16)))
+    stream: Stream = thread.stream
+    return stream
+
+
+def stream_of(rng: Any) -> Stream:
+    """Return the stream that an ``rng=`` argument means: a stream itself, a seed, or the thread's for None."""
+    if rng is None:
+        return thread_stream()
+    if isinstance(rng, Stream):
+        return rng
+    if isinstance(rng, int) and not isinstance(rng, bool):
+        return Stream(key_from(rng))
+    raise OperandError(f"rng must be an nt.Generator, an integer seed or None, not {type(rng).__name__}.")

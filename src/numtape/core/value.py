@@ -1,0 +1,121 @@
+"""What a tensor stores: an array, the node that made it, a version shared with its views, and rarely used extras."""
+
+import itertools
+from types import CodeType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .._typing import Dtype, NDArray, Shape
+
+if TYPE_CHECKING:
+    from .record import Record
+
+_ids = itertools.count(1)
+
+
+class Leaf:
+    """The node of a tensor that starts a graph. There is one, `LEAF`: in records, the tensor itself is the link."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "LEAF"
+
+
+LEAF = Leaf()
+
+
+class Version:
+    """Counts the writes to a buffer; all views of the buffer share it. Remembers where the last write was made."""
+
+    __slots__ = ("code", "count", "lasti")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.code: CodeType | None = None
+        self.lasti = 0
+
+
+#: A buffer's version and the count at which somebody last knew it to hold his value.
+Stamp = tuple[Version, int]
+
+
+class Extras:
+    """What few tensors have: a gradient, a name, an identity that was asked for, tapes that watch it."""
+
+    __slots__ = ("grad", "id", "name", "requires_grad", "watchers")
+
+    def __init__(self) -> None:
+        self.grad: Any = None
+        self.id: int | None = None
+        self.name: str | None = None
+        self.requires_grad = False
+        self.watchers = 0
+
+
+class Value:
+    """The storage of a Tensor.
+
+    Invariants:
+    - `node` is None (untracked), `LEAF` (a source of gradients) or the `Record` that computed the array.
+    - `version` is None until the buffer is shared with a view or written in place; then a `Stamp`. A tracked
+      result whose stamp is behind its buffer's count was overwritten through another name.
+    - `extras` is None until one of them is set.
+    """
+
+    __slots__ = ("__weakref__", "array", "extras", "node", "version")
+
+    #: The class that wraps results of ops on instances of this one; a subclass of Tensor leaves it as it is.
+    plain: ClassVar[type["Value"]]
+
+    array: NDArray
+    node: "Record | Leaf | None"
+    version: Stamp | None
+    extras: Extras | None
+
+    @property
+    def shape(self) -> Shape:
+        """The length of each axis."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> Dtype:
+        """The NumPy dtype of the elements."""
+        return self.array.dtype
+
+    @property
+    def id(self) -> int:
+        """A number that no other tensor of this process has or will have."""
+        extras = extras_of(self)
+        if extras.id is None:
+            extras.id = next(_ids)
+        return extras.id
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether `backward` delivers a gradient here, or a gradient flows through here."""
+        if self.node is None or self.node is LEAF:
+            return self.extras is not None and self.extras.requires_grad
+        return True
+
+
+def extras_of(value: Value) -> Extras:
+    """Return the extras of a value, made on first use."""
+    if value.extras is None:
+        value.extras = Extras()
+    return value.extras
+
+
+def wrap(cls: type[Value], array: NDArray, node: "Record | Leaf | None" = None, version: Stamp | None = None) -> Any:
+    """Return a new value of class `cls` around `array`."""
+    value = cls.__new__(cls)
+    value.array = array
+    value.node = node
+    value.version = version
+    value.extras = None
+    return value
+
+
+def update_node(value: Value) -> None:
+    """Make a leaf's node agree with its extras: tracked while it requires a gradient or some tape watches it."""
+    extras = extras_of(value)
+    value.node = LEAF if extras.requires_grad or extras.watchers else None

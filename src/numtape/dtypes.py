@@ -1,0 +1,136 @@
+"""The dtypes that numtape computes with, and promotion between them in one function."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ._typing import Dtype, DtypeLike
+from .errors import DtypeError
+
+float16: Dtype = np.dtype(np.float16)
+bfloat16: Dtype = np.dtype(ml_dtypes.bfloat16)
+float32: Dtype = np.dtype(np.float32)
+float64: Dtype = np.dtype(np.float64)
+int64: Dtype = np.dtype(np.int64)
+int32: Dtype = np.dtype(np.int32)
+bool_: Dtype = np.dtype(np.bool_)
+
+#: Half floats are storage only: arithmetic on them runs in float32.
+HALF_DTYPES = frozenset((float16, bfloat16))
+FLOAT_DTYPES = frozenset((float16, bfloat16, float32, float64))
+
+# Rank 0 holds arrays, rank 1 arrays of zero dimensions, rank 2 NumPy scalars, rank 3 Python numbers. A float of a
+# lower rank decides the result's dtype; among equals the wider one does.
+_PYTHON_NUMBER_RANK = 3
+
+_default = float32
+
+
+def default_dtype() -> Dtype:
+    """Return the dtype of tensors made from Python floats."""
+    return _default
+
+
+def set_default_dtype(dtype: DtypeLike) -> None:
+    """Set the dtype of tensors made from Python floats.
+
+    Example:
+        >>> import numtape as nt
+        >>> nt.set_default_dtype("float64")
+        >>> nt.tensor([1.0]).dtype
+        dtype('float64')
+        >>> nt.set_default_dtype("float32")
+    """
+    global _default
+    dtype = as_dtype(dtype)
+    if dtype not in FLOAT_DTYPES:
+        raise DtypeError(f"set_default_dtype: {dtype} is not a float dtype; use float16, bfloat16, float32 or float64.")
+    _default = dtype
+
+
+def as_dtype(dtype: DtypeLike) -> Dtype:
+    """Return the dtype that a dtype, type or name stands for."""
+    if dtype is float:
+        return float64
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return bfloat16
+    try:
+        found: Dtype = np.dtype(dtype)
+    except TypeError as error:
+        raise DtypeError(f"{dtype!r} is not a dtype; examples are 'float32', np.float64 and nt.bfloat16.") from error
+    return check_supported(found)
+
+
+def check_supported(dtype: Dtype) -> Dtype:
+    """Return `dtype`, or raise if arrays of it cannot be computed with."""
+    if dtype in FLOAT_DTYPES or dtype.kind in "biu":
+        return dtype
+    if dtype.kind == "c":
+        raise DtypeError(f"{dtype}: complex numbers are not supported; keep real and imaginary parts in two tensors.")
+    raise DtypeError(f"{dtype} is not supported; dtypes are bool, integers, float16, bfloat16, float32 and float64.")
+
+
+def is_float(dtype: Dtype) -> bool:
+    """Say whether values of `dtype` can have derivatives."""
+    return dtype in FLOAT_DTYPES
+
+
+def widened(dtype: Dtype) -> Dtype:
+    """Return the dtype that arithmetic on `dtype` runs in: float32 for the half types, itself otherwise."""
+    return float32 if dtype in HALF_DTYPES else dtype
+
+
+def _wider(a: Dtype, b: Dtype) -> Dtype:
+    if a == b:
+        return a
+    if a in HALF_DTYPES and b in HALF_DTYPES:
+        return float32
+    return a if a.itemsize >= b.itemsize else b
+
+
+def _rank(operand: Any) -> int:
+    if isinstance(operand, np.ndarray):
+        return 0 if operand.ndim else 1
+    return 2 if isinstance(operand, np.generic) else _PYTHON_NUMBER_RANK
+
+
+def promote(operands: Sequence[Any], to_float: bool = False) -> Dtype | None:
+    """Return the dtype in which an op on `operands` runs, or None if there is nothing to decide.
+
+    Scalars and 0-d arrays never change the float dtype of an array; between arrays the wider float wins; float16
+    with bfloat16 gives float32; integers and bools take the float they meet. With `to_float`, an op on integers
+    alone runs in the default dtype. Python numbers alone are left to NumPy.
+    """
+    floats: Dtype | None = None
+    floats_rank = _PYTHON_NUMBER_RANK + 1
+    integers: list[Any] = []
+    has_array = False
+    for operand in operands:
+        rank = _rank(operand)
+        if rank == _PYTHON_NUMBER_RANK:
+            if isinstance(operand, complex):
+                check_supported(np.dtype(np.complex128))
+            if isinstance(operand, float) and floats_rank > rank:
+                floats_rank = rank
+            elif not isinstance(operand, float):
+                integers.append(operand)
+            continue
+        has_array = True
+        dtype = operand.dtype
+        if dtype not in FLOAT_DTYPES:
+            check_supported(dtype)
+            integers.append(operand)
+        elif rank < floats_rank:
+            floats, floats_rank = dtype, rank
+        elif rank == floats_rank and floats is not None:
+            floats = _wider(floats, dtype)
+    if not has_array:
+        return None
+    if floats_rank < _PYTHON_NUMBER_RANK:
+        return floats
+    if floats_rank == _PYTHON_NUMBER_RANK or to_float:
+        return _default
+    result: Dtype = np.result_type(*integers)
+    return result

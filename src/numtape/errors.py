@@ -1,0 +1,135 @@
+"""Every exception of the library, each with a failing example and its repair.
+
+All of them inherit from `NumtapeError` and from the built-in that fits, so ``except ValueError`` keeps working.
+"""
+
+
+class NumtapeError(Exception):
+    """The base of every error that numtape raises on purpose."""
+
+
+class ShapeError(NumtapeError, ValueError):
+    """Operands have shapes that do not go together.
+
+    Fails: ``nt.ones(2, 3) + nt.ones(4)``. Repair: make the trailing axes equal or of length 1.
+    """
+
+
+class DtypeError(NumtapeError, TypeError):
+    """A dtype is not supported, or not here.
+
+    Fails: ``nt.tensor([1, 2], requires_grad=True)``. Repair: ``nt.tensor([1.0, 2.0], requires_grad=True)``.
+    """
+
+
+class ArgumentError(NumtapeError, ValueError):
+    """A static argument has a value that the function cannot use.
+
+    Fails: ``nt.dropout(x, p=1.5)``. Repair: a probability between 0 and 1.
+    """
+
+
+class OperandError(NumtapeError, TypeError):
+    """An operand or argument is of a type that the function cannot use.
+
+    Fails: ``nt.exp("text")``. Repair: pass a Tensor, an array or a number.
+    """
+
+
+class AxisError(NumtapeError, ValueError, IndexError):
+    """An axis lies outside of the operand.
+
+    Fails: ``nt.ones(2, 3).sum(axis=2)``. Repair: an axis from -2 to 1.
+    """
+
+
+class IndexingError(NumtapeError, IndexError):
+    """An index does not fit the tensor.
+
+    Fails: ``nt.ones(3)[5]``. Repair: an index from -3 to 2.
+    """
+
+
+class GradientError(NumtapeError, RuntimeError):
+    """A derivative cannot be computed. The base of the errors below."""
+
+
+class NotConnectedError(GradientError):
+    """The target does not depend on the source through recorded ops.
+
+    Fails: ``nt.ones(3).sum().backward()``. Repair: ``nt.ones(3, requires_grad=True).sum().backward()``.
+    """
+
+
+class NotDifferentiableError(GradientError):
+    """The derivative is asked of an op, or of an argument, that has none.
+
+    Fails: ``nt.grad(lambda x: nt.searchsorted(x, 0.5))(x)``. Repair: detach the operand or use a smooth op.
+    """
+
+
+class FreedError(GradientError):
+    """The graph's arrays were freed by an earlier backward.
+
+    Fails: ``loss.backward(); loss.backward()``. Repair: ``loss.backward(retain_graph=True)`` the first time.
+    """
+
+
+class OverwrittenError(GradientError):
+    """A value that a derivative rule or a recorded op needs was overwritten in place.
+
+    Fails: ``y = nt.exp(x); z = y * y; y += 1; z.sum().backward()``. Repair: ``y = y + 1``, or ``clone()`` first.
+    """
+
+
+class LeafWriteError(GradientError):
+    """A leaf that requires a gradient, or is watched, was written in place while recording.
+
+    Fails: ``w -= 0.1 * g``. Repair: ``with nt.no_grad(): w -= 0.1 * g``.
+    """
+
+
+class LeavesTapeError(NumtapeError, TypeError):
+    """A tracked tensor would leave the tape unnoticed.
+
+    Fails: ``np.asarray(y)`` for a tracked ``y``. Repair: ``y.numpy()`` to leave, ``nt.stack`` to stay.
+    """
+
+
+class TapeConsumedError(GradientError):
+    """A tape that is not persistent was asked for a second gradient.
+
+    Fails: ``tape.gradient(y, x); tape.gradient(z, x)``. Repair: ``nt.GradientTape(persistent=True)``.
+    """
+
+
+class ClosedError(GradientError):
+    """A closed or cleared tape or context is used, or lies between a loss and a wanted source.
+
+    Fails: ``tape.close(); tape.gradient(y, x)``. Repair: take gradients before closing, or ``detach()`` what crosses.
+    """
+
+
+class UnsupportedError(NumtapeError, TypeError):
+    """A NumPy function, or an option of it, has no op for tracked tensors.
+
+    Fails: ``np.bincount(y)`` for a tracked ``y``. Repair: use an op of numtape, or leave the tape with ``y.numpy()``.
+    """
+
+
+class MissingExtraError(NumtapeError, ImportError):
+    """An optional package is not installed.
+
+    Fails: ``nt.digamma(x)`` without SciPy. Repair: ``pip install numtape[scipy]``.
+    """
+
+
+class MissingGradientError(NumtapeError, KeyError):
+    """A `Gradients` map has no entry for the tensor asked for.
+
+    Fails: ``grads[z]`` of an intermediate ``z``. Repair: ``tape.backward(loss, keep="all")`` or ``tape.watch(z)``.
+    """
+
+    def __str__(self) -> str:
+        # KeyError shows the repr of its argument; a sentence reads better as it is.
+        return str(self.args[0]) if self.args else ""

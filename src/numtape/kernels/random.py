@@ -1,0 +1,67 @@
+"""Counter-based random numbers: the same key, counter and shape give the same values on every machine.
+
+Words come from Philox 4x64 (each counter gives four 64-bit words). NumPy supplies the words; the transforms to floats
+and integers are our own, since NumPy does not promise that its stay the same.
+"""
+
+import threading
+
+import numpy as np
+
+from .._typing import Dtype, NDArray
+
+WORDS_PER_COUNTER = 4
+_MASK = (1 << 64) - 1
+_local = threading.local()
+
+
+def counters(count: int) -> int:
+    """Return how many counters a draw of `count` words takes."""
+    return -(-count // WORDS_PER_COUNTER)
+
+
+def words(key: int, counter: int, count: int) -> NDArray:
+    """Return `count` random 64-bit words of the stream `key` from `counter` on."""
+    generator = getattr(_local, "philox", None)
+    if generator is None:
+        generator = _local.philox = np.random.Philox(0)
+    generator.state = {
+        "bit_generator": "Philox",
+        "state": {
+            "counter": np.array([counter & _MASK, counter >> 64 & _MASK, 0, 0], np.uint64),
+            "key": np.array([key & _MASK, key >> 64], np.uint64),
+        },
+        "buffer": np.zeros(WORDS_PER_COUNTER, np.uint64),
+        "buffer_pos": WORDS_PER_COUNTER,
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
+    drawn: NDArray = generator.random_raw(count)
+    return drawn
+
+
+def uniform(key: int, counter: int, shape: tuple[int, ...]) -> NDArray:
+    """Return float64 values in [0, 1), from the upper 53 bits of a word each."""
+    count = int(np.prod(shape))
+    return ((words(key, counter, count) >> np.uint64(11)) * 2.0**-53).reshape(shape)
+
+
+def normal(key: int, counter: int, shape: tuple[int, ...]) -> NDArray:
+    """Return float64 values of the standard normal distribution, by Box and Muller's transform of two words each."""
+    count = int(np.prod(shape))
+    pairs = uniform(key, counter, (2, count))
+    # 1 - u lies in (0, 1], so that the logarithm is finite.
+    radius = np.sqrt(-2.0 * np.log1p(-pairs[0]))
+    return np.asarray(radius * np.cos(2.0 * np.pi * pairs[1])).reshape(shape)
+
+
+def integers(key: int, counter: int, shape: tuple[int, ...], low: int, high: int, dtype: Dtype) -> NDArray:
+    """Return integers in [low, high); the bias of the remainder is below (high - low) / 2**64."""
+    count = int(np.prod(shape))
+    drawn = words(key, counter, count) % np.uint64(high - low)
+    return (drawn.astype(np.int64) + low).astype(dtype).reshape(shape)
+
+
+def permutation(key: int, counter: int, count: int) -> NDArray:
+    """Return the numbers 0 to count - 1 in random order: the order of as many random words."""
+    return np.argsort(words(key, counter, count), kind="stable")

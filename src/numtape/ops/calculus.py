@@ -1,0 +1,1 @@
+"""Differences, integrals and interpolation of sampled functions."""

@@ -1,0 +1,55 @@
+"""Change the dtype, or cut the graph."""
+
+from typing import Any
+
+from .._typing import Array, Dtype, DtypeLike
+from ..core.declare import face_of, linear
+from ..core.op import Structure
+from ..core.value import Value, wrap
+from ..core.write import link_version
+from ..dtypes import as_dtype, float64
+from .samples import SHAPES, sample, values
+
+
+def _cast_batch(op: Any, operands: Any, batched: Any, params: Any) -> Any:
+    return cast(operands[0], params["dtype"])
+
+
+@linear(
+    transposes=dict(x=lambda g: g),  # The sweep brings a cotangent to its operand's dtype.
+    structure=Structure.ELEMENTWISE,
+    native_half=True,
+    batch=_cast_batch,
+    cost=lambda out, x, dtype: 0,
+    samples=lambda: [sample(values(*shape), dtype=float64) for shape in SHAPES],
+)
+def _cast(x: Array, /, *, dtype: Dtype) -> Array:
+    """Return `x` in another dtype."""
+    return x.astype(dtype)
+
+
+@face_of(_cast)
+def cast(x: Array, dtype: DtypeLike) -> Array:
+    """Return `x` in another dtype; differentiable between float dtypes.
+
+    Example:
+        >>> nt.cast(np.array([1.5, 2.5]), "float32")
+        array([1.5, 2.5], dtype=float32)
+    """
+    return _cast(x, as_dtype(dtype))
+
+
+def stop_gradient(x: Array) -> Array:
+    """Return `x` as a constant: no gradient flows back through the result. Memory is shared.
+
+    Example:
+        >>> x = nt.tensor([2.0], requires_grad=True)
+        >>> (x * nt.stop_gradient(x)).sum().backward()
+        >>> x.grad.tolist()
+        [2.0]
+    """
+    if not isinstance(x, Value):
+        return x
+    constant = wrap(x.plain, x.array)
+    link_version(x, constant)
+    return constant

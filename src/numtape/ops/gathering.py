@@ -1,0 +1,1 @@
+"""Read and write elements by index arrays along an axis."""

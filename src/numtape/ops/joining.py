@@ -1,0 +1,1 @@
+"""Join, repeat, pad and split."""

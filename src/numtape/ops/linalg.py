@@ -1,0 +1,1 @@
+"""Decompositions, inverses and solutions of linear systems."""

@@ -1,0 +1,1 @@
+"""Norms of vectors and matrices."""

@@ -1,0 +1,1 @@
+"""Pooling: maxima and means over windows."""

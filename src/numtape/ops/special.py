@@ -1,0 +1,1 @@
+"""Special functions: the error function, the gamma function and their relatives."""

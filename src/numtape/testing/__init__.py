@@ -1,0 +1,1 @@
+"""Tools that check derivatives; public, because users write rules and losses of their own."""

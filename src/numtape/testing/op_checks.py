@@ -1,0 +1,445 @@
+"""The checks that every op and composed function must pass on each of its samples.
+
+A function under test is called on tensors; its VJP is the reverse sweep over the records that it left, its JVP the
+forward push over the same records. So ops and functions made of ops are checked alike.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._typing import NDArray
+from ..core import batching, forward
+from ..core.declare import registry
+from ..core.op import NON_DIFFERENTIABLE, Composite, Op, Structure
+from ..core.record import Record
+from ..core.reverse import Reader, collect, reverse
+from ..core.value import LEAF, Value, wrap
+from ..dtypes import FLOAT_DTYPES
+from ..ops.samples import Rejected, Sample
+from ..tensors import Tensor
+
+#: The step of the six-point stencil: truncation h**6, rounding 1e-16 / h.
+STEP = 1e-3
+STENCIL = ((1, 45.0), (2, -9.0), (3, 1.0))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function of flat arrays: the differentiable operands of one sample, everything else fixed."""
+
+    name: str
+    function: Callable[..., Any]
+    operands: list[NDArray]
+
+    def values(self, operands: list[Any]) -> list[Any]:
+        """Return the float outputs as a list."""
+        out = self.function(*operands)
+        outs = list(out) if isinstance(out, tuple | list) else [out]
+        return [x for x in outs if np.dtype(x.dtype) in FLOAT_DTYPES]
+
+
+def entries() -> list[Op | Composite]:
+    """Return everything that is registered."""
+    return list(registry.values())
+
+
+def samples(entry: Op | Composite) -> list[Sample]:
+    """Return the samples that must work."""
+    return [s for s in entry.facts.samples() if isinstance(s, Sample)]
+
+
+def rejections(entry: Op | Composite) -> list[Rejected]:
+    """Return the samples that must raise."""
+    return [s for s in entry.facts.samples() if isinstance(s, Rejected)]
+
+
+def case_of(entry: Op | Composite, sample: Sample) -> Case:
+    """Return the sample as a function of its differentiable operands."""
+    flat: list[Any] = []
+    slots: list[Any] = []
+    for i, arg in enumerate(sample.args):
+        is_sequence = isinstance(arg, tuple | list) and any(isinstance(x, np.ndarray) for x in arg)
+        parts = list(arg) if is_sequence else [arg]
+        places = []
+        for part in parts:
+            if _is_differentiable(entry, i, part):
+                places.append(len(flat))
+                flat.append(part)
+            else:
+                places.append((part,))
+        slots.append((is_sequence, places))
+
+    def function(*operands: Any) -> Any:
+        args = []
+        for is_sequence, places in slots:
+            parts = [place[0] if isinstance(place, tuple) else operands[place] for place in places]
+            args.append(tuple(parts) if is_sequence else parts[0])
+        return entry.face(*args, **sample.params)
+
+    return Case(entry.name, function, flat)
+
+
+def _is_differentiable(entry: Op | Composite, position: int, part: Any) -> bool:
+    if not isinstance(part, np.ndarray) or part.dtype not in FLOAT_DTYPES:
+        return False
+    return isinstance(entry, Composite) or entry.pull(position) is not NON_DIFFERENTIABLE
+
+
+def leaves(operands: list[NDArray]) -> list[Any]:
+    """Return tracked tensors around copies of arrays."""
+    return [wrap(Tensor, x.copy(), LEAF) for x in operands]
+
+
+def vjp(case: Case, operands: list[NDArray], cotangents: list[NDArray]) -> list[NDArray]:
+    """Return the cotangents of the operands."""
+    tensors = leaves(operands)
+    outs = case.values(tensors)
+    seeds = [(y.node, g) for y, g in zip(outs, cotangents, strict=True) if isinstance(y.node, Record)]
+    found = reverse(seeds, tensors)
+    return [np.asarray(found.get(x, np.zeros(x.shape))) for x in tensors]
+
+
+def jvp(case: Case, operands: list[NDArray], tangents: list[NDArray]) -> list[NDArray]:
+    """Return the tangents of the outputs, by pushing over the recorded graph."""
+    tensors = leaves(operands)
+    outs = case.values(tensors)
+    known: dict[Any, Any] = dict(zip(tensors, tangents, strict=True))
+    reader = Reader(None)
+    with np.errstate(all="ignore"):
+        for record in reversed(collect([y.node for y in outs])):
+            given = [known.get(link) if isinstance(link, Value | Record) else None for link in record.inputs]
+            if any(t is not None for t in given):
+                known[record] = forward.push(record, given, reader)
+    pushed = []
+    for y in outs:
+        tangent = known.get(y.node)
+        pushed.append(np.zeros(y.shape) if tangent is None else np.asarray(tangent))
+    return pushed
+
+
+def differences(case: Case, operands: list[NDArray], tangents: list[NDArray]) -> list[NDArray]:
+    """Return directional derivatives of the outputs by the six-point stencil."""
+
+    def at(k: float) -> list[NDArray]:
+        return [
+            np.asarray(y) for y in case.values([x + k * STEP * t for x, t in zip(operands, tangents, strict=True)])
+        ]
+
+    totals: list[Any] = []
+    for k, weight in STENCIL:
+        deltas = [(a - b) * (weight / (60.0 * STEP)) for a, b in zip(at(k), at(-k), strict=True)]
+        totals = deltas if not totals else [x + d for x, d in zip(totals, deltas, strict=True)]
+    return totals
+
+
+def directions(operands: list[NDArray], seed: int) -> list[NDArray]:
+    """Return random directions of the shapes of arrays, of length about one each element."""
+    rng = np.random.default_rng(seed)
+    return [np.asarray(rng.uniform(0.5, 1.0, x.shape) * rng.choice([-1.0, 1.0], x.shape)) for x in operands]
+
+
+def outputs(case: Case) -> list[NDArray]:
+    """Return the float outputs on plain arrays."""
+    return [np.asarray(y) for y in case.values(list(case.operands))]
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float, what: str) -> None:
+    """Compare with an absolute and relative tolerance; NaN equals NaN."""
+    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
+    scale = max(1.0, float(np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected))))
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * scale, err_msg=what)
+
+
+def check_value(entry: Op | Composite, sample: Sample) -> None:
+    """The forward equals the reference: NumPy's function, or the one declared."""
+    reference = entry.facts.reference or next(iter(entry.facts.numpy), None)
+    if reference is None:
+        return
+    expected = reference(*sample.args, **sample.params)
+    actual = entry.face(*sample.args, **sample.params)
+    actuals = list(actual) if isinstance(actual, tuple | list) else [actual]
+    expecteds = list(expected) if isinstance(expected, tuple | list) else [expected]
+    for a, e in zip(actuals, expecteds, strict=True):
+        assert_close(a, e, 1e-12, f"{entry.name}{sample}")
+
+
+def check_jvp(entry: Op | Composite, sample: Sample) -> None:
+    """The JVP equals finite differences to 1e-8."""
+    case = case_of(entry, sample)
+    tangents = directions(case.operands, 1)
+    for a, e in zip(
+        jvp(case, case.operands, tangents), differences(case, case.operands, tangents), strict=True
+    ):
+        assert_close(a, e, 1e-8, f"JVP of {entry.name}{sample}")
+
+
+def check_transpose(entry: Op | Composite, sample: Sample) -> None:
+    """The VJP is the transpose of the JVP to 1e-11."""
+    case = case_of(entry, sample)
+    transpose_gap(case, case.operands, sample)
+
+
+def transpose_gap(case: Case, operands: list[NDArray], what: Any) -> None:
+    """Assert that ``<g, J t> = <J^T g, t>`` for each output and operand alone."""
+    outs = outputs(case)
+    for i, j in itertools.product(range(len(outs)), range(len(operands))):
+        tangents = [d * (k == j) for k, d in enumerate(directions(operands, 2))]
+        cotangents = [d * (k == i) for k, d in enumerate(directions(outs, 3))]
+        pushed = jvp(case, operands, tangents)
+        pulled = vjp(case, operands, cotangents)
+        left = np.sum(cotangents[i] * pushed[i])
+        right = np.sum(pulled[j] * tangents[j])
+        size = np.sum(np.abs(cotangents[i] * pushed[i])) + np.sum(np.abs(pulled[j] * tangents[j])) + 1.0
+        assert abs(left - right) <= 1e-11 * size, f"VJP of {case.name} is not its JVP's transpose on {what}"
+
+
+def check_second_order(entry: Op | Composite, sample: Sample) -> None:
+    """The derivative of the VJP, through recorded rules, equals finite differences to 1e-6."""
+    case = case_of(entry, sample)
+    cotangents = directions(outputs(case), 4)
+    tangents = directions(case.operands, 5)
+
+    def gradient(*operands: Any) -> Any:
+        if not isinstance(operands[0], Value):
+            return tuple(vjp(case, list(operands), cotangents))
+        outs = case.values(list(operands))
+        seeds = [
+            (y.node, wrap(Tensor, g.copy())) for y, g in zip(outs, cotangents, strict=True) if isinstance(y.node, Record)
+        ]
+        found = reverse(seeds, operands, cls=Tensor)
+        return tuple(found.get(x, np.zeros(x.shape)) for x in operands)
+
+    tensors = leaves(case.operands)
+    firsts = gradient(*tensors)
+    weights = directions(case.operands, 6)
+    seeds = [
+        (y.node, w) for y, w in zip(firsts, weights, strict=True) if isinstance(y, Value) and y.node is not None
+    ]
+    found = reverse(seeds, tensors)
+    actual = sum(
+        float(np.sum(np.asarray(found.get(x, 0.0)) * t)) for x, t in zip(tensors, tangents, strict=True)
+    )
+    slopes = differences(Case(case.name, gradient, case.operands), case.operands, tangents)
+    expected = sum(float(np.sum(s * w)) for s, w in zip(slopes, weights, strict=True))
+    assert abs(actual - expected) <= 1e-6 * max(1.0, abs(expected)), (
+        f"second order of {entry.name}{sample}: {actual}, expected {expected}"
+    )
+
+
+def check_dtypes(entry: Op | Composite, sample: Sample) -> None:
+    """Cotangents have the operands' shapes and dtypes, and outputs the operands' dtype, in all four float dtypes."""
+    case = case_of(entry, sample)
+    for dtype in FLOAT_DTYPES:
+        tensors = [wrap(Tensor, x.astype(dtype), LEAF) for x in case.operands]
+        with np.errstate(all="ignore"):
+            outs = case.values(tensors)
+        for y in outs:
+            assert y.dtype == sample.params.get("dtype", dtype), f"{entry.name}: output of {y.dtype} from {dtype}"
+        seeds = [(y.node, np.ones(y.shape, dtype)) for y in outs if isinstance(y.node, Record)]
+        found = reverse(seeds, tensors)
+        for x in tensors:
+            if x in found:
+                assert found[x].shape == x.shape
+                wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+                assert found[x].dtype == wide, f"{entry.name}: cotangent of {found[x].dtype} for {dtype}"
+
+
+def check_low_precision(entry: Op | Composite, sample: Sample) -> None:
+    """In float32 the value is the float64 one to single precision."""
+    case = case_of(entry, sample)
+    singles = [x.astype(np.float32) for x in case.operands]
+    with np.errstate(all="ignore"):
+        expected = case.values([x.astype(np.float64) for x in singles])
+        actual = case.values(list(singles))
+    for a, e in zip(actual, expected, strict=True):
+        assert_close(a, e, 2e-4, f"float32 {entry.name}{sample}")
+
+
+def check_inputs_unchanged(entry: Op | Composite, sample: Sample) -> None:
+    """Neither forward nor reverse writes to an operand."""
+    case = case_of(entry, sample)
+    tensors = leaves(case.operands)
+    for x in tensors:
+        x.array.flags.writeable = False
+    outs = case.values(tensors)
+    cotangents = [np.ones(y.shape) for y in outs]
+    for g in cotangents:
+        g.flags.writeable = False
+    reverse([(y.node, g) for y, g in zip(outs, cotangents, strict=True) if isinstance(y.node, Record)], tensors)
+    for x, before in zip(tensors, case.operands, strict=True):
+        np.testing.assert_array_equal(x.array, before)
+
+
+def layouts(x: NDArray) -> Iterator[tuple[str, NDArray]]:
+    """Yield arrays equal to `x` with other strides; what lies between their elements is NaN."""
+    yield "Fortran", np.array(x, order="F")
+    yield "transposed", np.array(x.T, order="C").T
+    padded = np.full(tuple(2 * n + 1 for n in x.shape), np.nan)
+    view = padded[(*(slice(0, 2 * n, 2) for n in x.shape), ...)]
+    view[...] = x
+    yield "stepped", view
+    backward = (*(slice(None, None, -1) for _ in x.shape), ...)
+    yield "negative", np.array(x[backward], order="C")[backward]
+    offset = np.full(x.size + 3, np.nan)[3:].reshape(x.shape)
+    offset[...] = x
+    yield "offset", offset
+
+
+def check_layouts(entry: Op | Composite, sample: Sample) -> None:
+    """Value and VJP do not depend on the operands' or the cotangents' strides."""
+    case = case_of(entry, sample)
+    plain = outputs(case)
+    cotangents = directions(plain, 7)
+    expected = vjp(case, case.operands, cotangents)
+    strided = [list(layouts(x)) for x in case.operands]
+    strided_cotangents = [list(layouts(g)) for g in cotangents]
+    for k in range(5):
+        operands = [forms[k][1] for forms in strided]
+        for a, e in zip(case.values(list(operands)), plain, strict=True):
+            assert_close(a, e, 1e-12, f"{entry.name} on a {next(layouts(np.ones(1)))[0]} operand")
+        tensors = [wrap(Tensor, x, LEAF) for x in operands]
+        outs = case.values(tensors)
+        seeds = [
+            (y.node, forms[k][1]) for y, forms in zip(outs, strided_cotangents, strict=True) if isinstance(y.node, Record)
+        ]
+        found = reverse(seeds, tensors)
+        for x, e in zip(tensors, expected, strict=True):
+            assert_close(found.get(x, np.zeros(x.shape)), e, 1e-11, f"VJP of {entry.name}, layout {k}")
+    # Stride 0: all elements of an operand the same.
+    repeated = [np.broadcast_to(x.ravel()[:1].reshape((1,) * x.ndim), x.shape) if x.size else x for x in case.operands]
+    if not entry.facts.kinks and not sample.skip_derivatives and len(case.operands) == 1:
+        try:
+            expected = vjp(case, [x.copy() for x in repeated], cotangents)
+        except ValueError:
+            return  # Equal elements are not a valid input: a singular matrix.
+        tensors = [wrap(Tensor, x, LEAF) for x in repeated]
+        outs = case.values(tensors)
+        found = reverse([(y.node, g) for y, g in zip(outs, cotangents, strict=True)], tensors)
+        for x, e in zip(tensors, expected, strict=True):
+            assert_close(found.get(x, np.zeros(x.shape)), e, 1e-11, f"VJP of {entry.name}, stride 0")
+
+
+def check_batch(entry: Op | Composite, sample: Sample) -> None:
+    """The op's batch function equals a loop, for every subset of batched operands."""
+    if isinstance(entry, Composite):
+        return
+    args = sample.args[0] if entry.is_variadic else sample.args
+    given = tuple(args) + entry.operand_defaults[len(entry.operand_defaults) - (len(entry.arguments) - len(args)) :]
+    if not entry.is_variadic and len(args) >= len(entry.arguments):
+        given = tuple(args)
+    params = {**entry.defaults, **sample.params}
+    floats = [i for i, x in enumerate(given) if isinstance(x, np.ndarray) and _is_differentiable(entry, i, x)]
+    for count in range(1, len(floats) + 1):
+        for chosen in itertools.combinations(floats, count):
+            operands = [
+                np.stack([x, x * 0.9 + 0.01, x * 0.8]) if i in chosen else x for i, x in enumerate(given)
+            ]
+            batched = [i in chosen for i in range(len(given))]
+            actual = batching.run(entry, operands, batched, params)
+            expected = batching.loop(entry, operands, batched, params)
+            actuals = actual if isinstance(actual, tuple) else (actual,)
+            expecteds = expected if isinstance(expected, tuple) else (expected,)
+            for a, e in zip(actuals, expecteds, strict=True):
+                assert_close(a, e, 1e-11, f"batch of {entry.name}{sample} with {batched}")
+
+
+def pattern(entry: Op, sample: Sample, position: int, operand: NDArray, out: NDArray) -> NDArray:
+    """Return which outputs may depend on which elements of an operand, as the op's structure says."""
+    kind = entry.facts.structure
+    # Label 0 stands for no element; its row and column are cut off at the end.
+    allowed = np.zeros((out.size + 1, operand.size + 1), bool)
+    out_labels = np.arange(1, out.size + 1).reshape(out.shape)
+    labels = np.arange(1, operand.size + 1).reshape(operand.shape)
+    params = {**entry.defaults, **sample.params}
+    if kind is Structure.ELEMENTWISE:
+        allowed[out_labels, np.broadcast_to(labels, out.shape)] = True
+    elif kind is Structure.MOVES:
+        args = [
+            np.zeros(np.shape(x), np.int64) if _is_differentiable(entry, i, x) else x
+            for i, x in enumerate(_operands(entry, sample))
+        ]
+        args[position] = labels
+        moved = entry.forward(tuple(args), **params) if entry.is_variadic else entry.forward(*args, **params)
+        allowed[out_labels, moved] = True
+    elif kind is Structure.SCATTERS:
+        case = case_of(entry, sample)
+        # The op is linear in this operand: its VJP moves labels without touching values.
+        pulled = vjp(case, case.operands, [out_labels.astype(np.float64)])
+        index = [i for i, x in enumerate(_operands(entry, sample)) if _is_differentiable(entry, i, x)].index(position)
+        allowed[np.rint(pulled[index]).astype(np.int64), labels] = True
+    elif kind is Structure.LANES:
+        axis = params["axis"]
+        axes = tuple(range(operand.ndim)) if axis is None else tuple(int(a) % operand.ndim for a in np.atleast_1d(axis))
+        if operand.ndim == 0:
+            axes = ()
+        # Number the lanes; an output of the operand's shape, or of the reduced one, has the same lanes.
+        lane_shape = tuple(1 if a in axes else n for a, n in enumerate(operand.shape))
+        lanes = np.arange(int(np.prod(lane_shape))).reshape(lane_shape)
+        operand_lanes = np.broadcast_to(lanes, operand.shape).ravel()
+        is_full = out.ndim == operand.ndim and out.size != lanes.size
+        out_shape = tuple(out.shape[a] if a in axes else n for a, n in enumerate(operand.shape)) if is_full else ()
+        out_lanes = np.broadcast_to(lanes, out_shape).ravel() if is_full else lanes.ravel()
+        allowed[1:, 1:] = out_lanes[:, None] == operand_lanes[None]
+    else:
+        allowed[:] = True
+    return allowed[1:, 1:]
+
+
+def _operands(entry: Op, sample: Sample) -> list[Any]:
+    return list(sample.args[0]) if entry.is_variadic else list(sample.args)
+
+
+def check_pattern(entry: Op | Composite, sample: Sample) -> None:
+    """Nonzero entries of the Jacobian lie within the pattern that the structure gives."""
+    if isinstance(entry, Composite):
+        return
+    case = case_of(entry, sample)
+    outs = outputs(case)
+    if len(outs) != 1 or entry.facts.structure is Structure.DENSE:
+        return
+    positions = [i for i, x in enumerate(_operands(entry, sample)) if _is_differentiable(entry, i, x)]
+    for j, position in enumerate(positions):
+        operand = case.operands[j]
+        allowed = pattern(entry, sample, position, operand, outs[0])
+        for k in range(operand.size):
+            tangents = [np.zeros(x.shape) for x in case.operands]
+            tangents[j].ravel()[k] = 1.0
+            column = jvp(case, case.operands, tangents)[0].ravel()
+            assert not np.any((column != 0) & ~allowed[:, k]), f"pattern of {entry.name}{sample} misses entries"
+
+
+def check_rejected(entry: Op | Composite, rejected: Rejected) -> None:
+    """A rejected sample raises exactly what it says."""
+    try:
+        entry.face(*rejected.args, **rejected.params)
+    except rejected.error as error:
+        assert str(error) == rejected.message, f"{entry.name}: {str(error)!r}"
+    else:
+        raise AssertionError(f"{entry.name}: {rejected} was accepted")
+
+
+#: The checks of a sample, by name; those of derivatives are left out where a sample says so.
+VALUE_CHECKS = {"value": check_value, "low precision": check_low_precision, "batch": check_batch}
+DERIVATIVE_CHECKS = {
+    "jvp": check_jvp,
+    "transpose": check_transpose,
+    "second order": check_second_order,
+    "dtypes": check_dtypes,
+    "inputs unchanged": check_inputs_unchanged,
+    "layouts": check_layouts,
+    "pattern": check_pattern,
+}
+
+
+def check_entry(entry: Op | Composite, name: str) -> None:
+    """Run one check over all samples of an op."""
+    for sample in samples(entry):
+        if name in VALUE_CHECKS:
+            VALUE_CHECKS[name](entry, sample)
+        elif not entry.facts.is_discrete and not sample.skip_derivatives and case_of(entry, sample).operands:
+            DERIVATIVE_CHECKS[name](entry, sample)
