@@ -15,7 +15,7 @@ from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, promote, widened
 from ..errors import ArgumentError, AxisError, NotDifferentiableError, NumtapeError, OperandError, ShapeError
 from .context import State, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure
-from .record import Record, call_site, next_index, note, user_files
+from .record import Record, next_index, note, user_files, user_frame
 from .value import Value, wrap
 from .write import link_version, read_stamp
 
@@ -50,7 +50,7 @@ def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     if needs and not (state.grad and not op.facts.is_discrete):
         needs = 0
     if type(out) is tuple:
-        return _wrap_parts(cls, op, operands, params, needs, out, state)
+        return wrap_parts(op, operands, params, out, state)
     node = record(op, operands, params, needs, out, state) if needs and out.dtype in FLOAT_DTYPES else None
     value = wrap(cls, out, node)
     if op.facts.aliases and isinstance(operands[0], Value):
@@ -229,10 +229,12 @@ def new_record(
         made.shape = [part.shape for part in out]
         made.dtype = [part.dtype for part in out]
     frame = _getframe(2)
-    made.code = code = frame.f_code
-    made.lasti = frame.f_lasti
+    code = frame.f_code
     if not user_files.get(code.co_filename):
-        made.code, made.lasti = call_site()
+        frame = user_frame(frame)
+        code = frame.f_code
+    made.code = code
+    made.lasti = frame.f_lasti
     if state.tapes or state.scopes:
         _show(made, state)
     else:
@@ -264,16 +266,15 @@ PICK = Op(
 )
 
 
-def _wrap_parts(
-    cls: type[Value],
-    op: Op,
-    operands: Sequence[Any],
-    params: dict[str, Any],
-    needs: int,
-    parts: tuple[Any, ...],
-    state: State,
+def wrap_parts(
+    op: Op, operands: Sequence[Any], params: dict[str, Any], parts: tuple[Any, ...], state: State
 ) -> tuple[Any, ...]:
-    if not needs or not any(part.dtype in FLOAT_DTYPES for part in parts):
+    """Wrap and record the outputs of an op that has several; arrays in, arrays out."""
+    cls = next((x.plain for x in operands if isinstance(x, Value)), None)
+    if cls is None:
+        return parts
+    needs = sum(1 << i for i, x in enumerate(operands) if isinstance(x, Value) and x.node is not None)
+    if not needs or not state.grad or not any(part.dtype in FLOAT_DTYPES for part in parts):
         return tuple(wrap(cls, part) for part in parts)
     whole = record(op, operands, params, needs, parts, state)
     values = []

@@ -7,6 +7,7 @@ Invariants:
 - A new thread starts from its own base, with its own context 0.
 """
 
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -37,6 +38,13 @@ class Cell:
         # Records are the only lasting holders of a cell besides its owner; the call itself adds the argument of
         # getrefcount and `self`.
         return max(0, sys.getrefcount(self) - 3)
+
+    def find_records(self) -> "list[Record]":
+        """Return the records that `live_records` counts, oldest first. Slow: it asks the garbage collector."""
+        from .record import Record
+
+        found = [holder for holder in gc.get_referrers(self) if isinstance(holder, Record)]
+        return sorted(found, key=lambda record: record.index)
 
 
 #: The generation of records whose arrays a backward has freed. It is never dead: descriptions stay readable.
@@ -120,8 +128,14 @@ class State:
 
     def _replace(self, changes: dict[str, Any]) -> "State":
         state = State.__new__(State)
-        for name in State.__slots__:
-            setattr(state, name, getattr(self, name))
+        state.thread = self.thread
+        state.context = self.context
+        state.grad = self.grad
+        state.tapes = self.tapes
+        state.watch_all = self.watch_all
+        state.scopes = self.scopes
+        state.transforms = self.transforms
+        state.outer = self.outer
         for name, value in changes.items():
             setattr(state, name, value)
         return state
@@ -180,8 +194,11 @@ class entered:
         self.changes = changes
 
     def __enter__(self) -> State:
-        self.before = current()
-        return push(**self.changes)
+        self.before = before = current()
+        self.changes["outer"] = before
+        inner = before._replace(self.changes)
+        _STATE.set(inner)
+        return inner
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -21,7 +21,7 @@ from .._typing import Rule as RuleFunction
 from ..errors import ArgumentError, OperandError
 from . import batching
 from .apply import apply
-from .faces import binary, unary
+from .faces import binary, single, unary
 from .inplace import write_op
 from .op import NON_DIFFERENTIABLE, Composite, Facts, Marker, Op, Structure
 
@@ -198,11 +198,13 @@ def _as_tuples(facts: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _register(entry: Op | Composite, face: Callable[..., Any]) -> Callable[..., Any]:
+def _register(entry: Op | Composite, face: Callable[..., Any], is_internal: bool = False) -> Callable[..., Any]:
     if entry.name in registry:
         raise TypeError(f"op {entry.name} is declared twice")
     registry[entry.name] = entry
-    _expose(entry, face)
+    # An op declared with a leading underscore is internal, or `face_of` makes another function its public one.
+    if isinstance(entry, Composite) or not is_internal:
+        _expose(entry, face)
     return face
 
 
@@ -233,7 +235,7 @@ def _publish(op: Op, declaration: Callable[P, R]) -> Callable[P, R]:
     ]
     face.__signature__ = inspect.Signature(_in_order(parameters))
     del face.__wrapped__
-    return cast(Callable[P, R], _register(op, face))
+    return cast(Callable[P, R], _register(op, face, cast(Any, declaration).__name__.startswith("_")))
 
 
 def _in_order(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
@@ -267,11 +269,14 @@ def _variadic_face(op: Op) -> Callable[..., Any]:
 
 def _general_face(op: Op) -> Callable[..., Any]:
     count = len(op.arguments)
-    has_params = bool(op.defaults)
+    names = tuple(op.defaults)
+    run = single(op) if count == 1 and not op.operand_defaults else None
 
     def face(*args: Any, **params: Any) -> Any:
-        if len(args) == count and not params:
-            return apply(op, args, bind_params(op, (), params) if has_params else params)
+        if run is not None and args:
+            if len(args) == 2 and len(names) == 1 and not params and names[0] != "axis":
+                return run(args[0], {names[0]: args[1]})
+            return run(args[0], bind_params(op, args[1:], params) if names or params or len(args) > 1 else None)
         operands = args[:count]
         if len(operands) < count:
             operands = _fill(op, operands, params)

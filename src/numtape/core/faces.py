@@ -1,6 +1,6 @@
 """Faces of elementwise ops: what `apply` does, in as few steps as possible for the common case.
 
-The common case is floats of one width (numbers aside), nothing written in place, no scopes; everything else goes to
+The common case is floats of one width (numbers aside), buffers never written in place, no scopes; everything else goes to
 `apply`. A test runs programs both ways and compares records, values and gradients.
 """
 
@@ -11,52 +11,75 @@ import numpy as np
 
 from .._typing import Dtype
 from ..dtypes import float32, float64
-from .apply import apply, explain, new_record, watch_on_use
+from .apply import apply, explain, new_record, watch_on_use, wrap_parts
 from .context import peek
 from .inplace import write_op
 from .op import Op
 from .record import Record
 from .value import Value
+from .write import link_version
 
 _ndarray = np.ndarray
 _asarray = np.asarray
 
 
-def unary(op: Op) -> Callable[..., Any]:
-    """Return the face of an elementwise op of one operand."""
+def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
+    """Return a function that applies an op of one operand to it and its parameters (None if it has none)."""
     forward = op.forward
     is_discrete = op.facts.is_discrete
+    aliases = op.facts.aliases
     kept, keeps_out = op.kept(1)
     keeps_operand = bool(kept)
 
-    def face(x: Any, /, out: Any = None) -> Any:
+    def run(x: Any, params: dict[str, Any] | None) -> Any:
         state = peek()
-        if out is not None or not isinstance(x, Value) or state is None or state.scopes or x.version is not None:
-            return apply(op, (x,), {}) if out is None else write_op(out, op, (x,))
-        array = x.array
-        if array.dtype is not float32 and array.dtype is not float64:
-            return apply(op, (x,), {})
+        is_value = isinstance(x, Value)
+        array = x.array if is_value else x
+        if state is None or state.scopes or type(array) is not _ndarray:
+            return apply(op, (x,), params or {})
+        dtype = array.dtype
+        if dtype is not float32 and dtype is not float64 or is_value and (v := x.version) is not None and v[0].count:
+            return apply(op, (x,), params or {})
+        try:
+            result = forward(array) if params is None else forward(array, **params)
+        except (ValueError, TypeError, IndexError) as error:
+            raise explain(op, (array,), error) from error
+        if type(result) is not _ndarray:
+            if type(result) is tuple:
+                return wrap_parts(op, (x,), params or {}, result, state)
+            result = _asarray(result)
+        if not is_value:
+            return result
         node = x.node
         if node is None and state.watch_all:
             watch_on_use(state, x)
             node = x.node
-        result = forward(array)
-        if type(result) is not _ndarray:
-            result = _asarray(result)
         value = x.plain()
         value.array = result
         value.version = None
         value.extras = None
         if node is None or not state.grad or is_discrete:
             value.node = None
-            return value
-        if type(node) is Record:
-            if keeps_operand:
-                node.array = array
         else:
-            node = x
-        value.node = new_record(op, (node,), None, 1, result if keeps_out else None, result, state)
+            if type(node) is Record:
+                if keeps_operand:
+                    node.array = array
+            else:
+                node = x
+            value.node = new_record(op, (node,), params, 1, result if keeps_out else None, result, state)
+        if aliases:
+            link_version(x, value)
         return value
+
+    return run
+
+
+def unary(op: Op) -> Callable[..., Any]:
+    """Return the face of an elementwise op of one operand."""
+    run = single(op)
+
+    def face(x: Any, /, out: Any = None) -> Any:
+        return run(x, None) if out is None else write_op(out, op, (x,))
 
     return face
 
@@ -78,20 +101,24 @@ def binary(op: Op) -> Callable[..., Any]:
         try:
             if kind is float or kind is int:
                 x, m = a.array, a.node
-                is_plain = a.version is None
+                is_plain = (v := a.version) is None or not v[0].count
                 dtype = x.dtype
                 value = a.plain()
             elif type(a) is float or type(a) is int:
                 y, n = b.array, b.node
-                is_plain = b.version is None
+                is_plain = (v := b.version) is None or not v[0].count
                 dtype = y.dtype
                 value = b.plain()
             elif kind is _ndarray:
-                return apply(op, (a, b), {})
+                return _on_arrays(op, a, b)
             else:
                 x, m, y, n = a.array, a.node, b.array, b.node
                 dtype = x.dtype
-                is_plain = y.dtype is dtype and a.version is None and b.version is None
+                is_plain = (
+                    y.dtype is dtype
+                    and ((v := a.version) is None or not v[0].count)
+                    and ((v := b.version) is None or not v[0].count)
+                )
                 value = a.plain()
         except AttributeError:
             return apply(op, (a, b), {})
@@ -136,6 +163,16 @@ def binary(op: Op) -> Callable[..., Any]:
         return value
 
     return face
+
+
+def _on_arrays(op: Op, a: Any, b: Any) -> Any:
+    """Apply an op of two operands of which the second is an array."""
+    if type(a) is _ndarray and a.dtype is b.dtype and (a.dtype is float32 or a.dtype is float64):
+        try:
+            return _asarray(op.forward(a, b))
+        except (ValueError, TypeError) as error:
+            raise explain(op, (a, b), error) from error
+    return apply(op, (a, b), {})
 
 
 #: Numbers met as operands, as arrays of the other operand's dtype: NumPy takes these twice as fast.

@@ -18,7 +18,7 @@ So a rule's signature is the declaration of what a record must keep; nothing is 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any
 
 import numpy as np
@@ -39,21 +39,22 @@ NON_DIFFERENTIABLE = Marker.NON_DIFFERENTIABLE
 ZERO = Marker.ZERO
 
 
-class Reads(Enum):
+class Reads(IntEnum):
     """Where a rule's parameter comes from."""
 
-    OPERAND = "operand"
-    SHAPE = "shape"
-    OPERANDS = "operands"
-    SHAPES = "shapes"
-    OUT = "out"
-    OUT_SHAPE = "out_shape"
-    PARAM = "param"
-    INDEX = "index"
-    NEEDS = "needs"
+    OPERAND = 0
+    PARAM = 1
+    SHAPE = 2
+    OUT = 3
+    OUT_SHAPE = 4
+    OPERANDS = 5
+    SHAPES = 6
+    INDEX = 7
+    NEEDS = 8
 
 
-Read = tuple[Reads, Any]
+#: A kind of `Reads` as a plain number, since sweeps compare it often, and the operand's position or parameter's name.
+Read = tuple[int, Any]
 
 
 class Rule:
@@ -65,12 +66,12 @@ class Rule:
         self.function = function
         self.reads = reads
         #: The position of the operand if the rule reads just one operand and nothing else; the fast path.
-        self.operand: int | None = reads[0][1] if len(reads) == 1 and reads[0][0] is Reads.OPERAND else None
+        self.operand: int | None = reads[0][1] if len(reads) == 1 and reads[0][0] == Reads.OPERAND else None
         #: The positions of the operands whose values are read; None for all of a variadic argument.
-        self.operands: tuple[int, ...] | None = tuple(key for kind, key in reads if kind is Reads.OPERAND)
-        if any(kind is Reads.OPERANDS for kind, _ in reads):
+        self.operands: tuple[int, ...] | None = tuple(key for kind, key in reads if kind == Reads.OPERAND)
+        if any(kind == Reads.OPERANDS for kind, _ in reads):
             self.operands = None
-        self.reads_out = any(kind is Reads.OUT for kind, _ in reads)
+        self.reads_out = any(kind == Reads.OUT for kind, _ in reads)
 
 
 def _zeros(g: Any) -> Any:
@@ -172,9 +173,11 @@ class Op:
         self.arguments: tuple[str, ...] = code.co_varnames[: code.co_posonlyargcount]
         given = declaration.__defaults__ or ()
         self.operand_defaults: tuple[Any, ...] = given
-        self.defaults: dict[str, Any] = {**(declaration.__kwdefaults__ or {})}
-        for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]:
-            self.defaults.setdefault(name, inspect.Parameter.empty)
+        #: The static parameters in order, with their defaults.
+        self.defaults: dict[str, Any] = {
+            name: (declaration.__kwdefaults__ or {}).get(name, inspect.Parameter.empty)
+            for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        }
         self._check_names(pulls if joint is None else pushes)
         if joint is not None:
             pulls = {name: pushes[name] if isinstance(pushes[name], Marker) else joint for name in self.arguments}
@@ -207,9 +210,10 @@ class Op:
             return rule
         code = rule.__code__
         names = code.co_varnames[1 : code.co_argcount]
-        return Rule(rule, tuple(self._find(name) for name in names))
+        found = [self._find(name) for name in names]
+        return Rule(rule, tuple((int(kind), key) for kind, key in found))
 
-    def _find(self, name: str) -> Read:
+    def _find(self, name: str) -> tuple[Reads, Any]:
         plain = name.removesuffix("_shape")
         is_shape = plain != name
         if plain == "out":
@@ -221,7 +225,7 @@ class Op:
         if name in self.defaults:
             return (Reads.PARAM, name)
         if name in ("index", "needs"):
-            return (Reads(name), None)
+            return (Reads[name.upper()], None)
         raise TypeError(f"op {self.name}: a rule reads {name!r}, which is no argument, parameter or known name.")
 
     def pull(self, position: int) -> Rule | Marker:

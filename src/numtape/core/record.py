@@ -12,7 +12,7 @@ Invariants:
 import itertools
 import linecache
 import sys
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -30,27 +30,33 @@ _indices = itertools.count()
 next_index = _indices.__next__
 
 _PACKAGE = __file__.rsplit("core", 1)[0]
+#: What the command line runs is a user's program that happens to be installed with us.
+_COMMANDS = _PACKAGE + "cli"
 #: For each file seen on the stack, whether it lies outside of the package.
 user_files: dict[str, bool] = {}
 
 
-def call_site(depth: int = 2) -> tuple[CodeType, int]:
-    """Return code object and instruction offset of the first frame outside of the package, `depth` frames up or more.
+def call_site() -> tuple[CodeType, int]:
+    """Return code object and instruction offset of the first frame outside of the package.
 
-    This runs once per recorded op: it keeps no frame and resolves no line. `describe_site` does, when asked.
+    It keeps no frame and resolves no line; `describe_site` does, when asked.
     """
-    frame = sys._getframe(depth)
-    while is_ours(frame.f_code.co_filename) and frame.f_back is not None:
-        frame = frame.f_back
+    frame = user_frame(sys._getframe(1))
     return frame.f_code, frame.f_lasti
 
 
-def is_ours(filename: str) -> bool:
-    """Say whether a file belongs to the package."""
-    known = user_files.get(filename)
-    if known is None:
-        known = user_files[filename] = not filename.startswith(_PACKAGE)
-    return not known
+def user_frame(frame: FrameType) -> FrameType:
+    """Return the first frame outside of the package, from `frame` on outward."""
+    while True:
+        filename = frame.f_code.co_filename
+        is_users = user_files.get(filename)
+        if is_users is None:
+            is_users = not filename.startswith(_PACKAGE) or filename.startswith(_COMMANDS)
+            user_files[filename] = is_users
+        outer = frame.f_back
+        if is_users or outer is None:
+            return frame
+        frame = outer
 
 
 def describe_site(code: CodeType | None, lasti: int) -> str:
@@ -132,19 +138,20 @@ class Record:
         return int(np.prod(self.shape)) * int(self.dtype.itemsize)
 
     def __repr__(self) -> str:
-        sources = ", ".join(_name(link) for link in self.inputs)
+        sources = ", ".join(link_name(link) for link in self.inputs)
         return f"%{self.index} = {self.op.name}({sources}) {self.shape} {self.dtype}  # {self.site}"
 
 
-def _name(link: Link) -> str:
+def link_name(link: Link, numbers: dict[Any, int] | None = None) -> str:
+    """Return a short name for what a record links to; `numbers` gives records other numbers than their indices."""
     if isinstance(link, Record):
-        return f"%{link.index}"
+        return f"%{link.index}" if numbers is None else f"%{numbers[link]}" if link in numbers else "(earlier)"
     if isinstance(link, Value):
         name = link.extras.name if link.extras is not None else None
         return name or f"tensor{list(link.shape)}"
-    if isinstance(link, np.ndarray | Gone):
+    if isinstance(link, np.ndarray | Gone) and link.shape:
         return f"array{list(link.shape)}"
-    return repr(link)
+    return f"{link:g}" if isinstance(link, np.ndarray | float) else repr(link)
 
 
 def note(record: Record) -> Notes:

@@ -36,6 +36,9 @@ _ndarray = np.ndarray
 _add = np.add
 _index = attrgetter("index")
 
+# Plain numbers: a rule's reads are looked at once per record.
+OPERAND, PARAM, SHAPE, OUT, OUT_SHAPE, OPERANDS, SHAPES, INDEX = map(int, list(Reads)[:8])
+
 
 def reverse(
     seeds: Sequence[tuple[Link, Any]],
@@ -61,6 +64,8 @@ def reverse(
     useful = _useful(records, wanted)
     cotangents: Cotangents = {}
     for link, cotangent in seeds:
+        if type(link) is Record and link.cell is FREED:
+            _raise_freed(link)
         accumulate(cotangents, link, fit(cotangent, link))
     kept: Cotangents = {}
     reader = Reader(cls)
@@ -311,27 +316,33 @@ class Reader:
     def gather(self, record: Record, rule: Rule, index: int) -> list[Any]:
         """Return all that a rule reads, in its order; `index` is the operand whose cotangent it computes."""
         found: list[Any] = []
+        links = record.inputs
         for kind, key in rule.reads:
-            if kind is Reads.OPERAND:
-                found.append(self.operand(record, key) if key < len(record.inputs) else None)
-            elif kind is Reads.PARAM:
-                found.append(record.params[key] if record.params else None)
-            elif kind is Reads.SHAPE:
-                link = record.inputs[key]
-                found.append(np.shape(link) if not hasattr(link, "shape") else link.shape)
-            elif kind is Reads.OUT:
+            if kind == PARAM:
+                found.append(record.params[key])  # type: ignore[index]
+            elif kind == OPERAND:
+                found.append(self.operand(record, key))
+            elif kind == SHAPE:
+                found.append(_shape(links[key]))
+            elif kind == OUT:
                 found.append(self.output(record))
-            elif kind is Reads.OUT_SHAPE:
+            elif kind == OUT_SHAPE:
                 found.append(record.shape)
-            elif kind is Reads.OPERANDS:
-                found.append(tuple(self.operand(record, i) for i in range(len(record.inputs))))
-            elif kind is Reads.SHAPES:
-                found.append(tuple(np.shape(x) if not hasattr(x, "shape") else x.shape for x in record.inputs))
-            elif kind is Reads.INDEX:
+            elif kind == OPERANDS:
+                found.append(tuple(self.operand(record, i) for i in range(len(links))))
+            elif kind == SHAPES:
+                found.append(tuple(map(_shape, links)))
+            elif kind == INDEX:
                 found.append(index)
             else:
-                found.append(tuple(bool(record.needs >> i & 1) for i in range(len(record.inputs))))
+                found.append(tuple(bool(record.needs >> i & 1) for i in range(len(links))))
         return found
+
+
+def _shape(link: Link) -> Any:
+    if type(link) is Record:
+        return link.shape
+    return np.shape(link.array if isinstance(link, Value) else link)
 
 
 def _widen(array: NDArray) -> NDArray:

@@ -29,10 +29,12 @@ class Version:
 
     __slots__ = ("code", "count", "lasti")
 
+    #: Set by the first write.
+    code: CodeType
+    lasti: int
+
     def __init__(self) -> None:
         self.count = 0
-        self.code: CodeType | None = None
-        self.lasti = 0
 
 
 #: A buffer's version and the count at which somebody last knew it to hold his value.

@@ -29,13 +29,19 @@ def version_of(value: Value) -> Version:
 
 def link_version(base: Value, view: Value) -> None:
     """Let a result that is a view of `base` share its version. A result with memory of its own is left alone."""
-    root = base.array if base.array.base is None else base.array.base
-    if view.array is not base.array and view.array.base is not root and view.array.base is not base.array:
+    owner = view.array.base
+    if owner is None or owner is not base.array and owner is not base.array.base:
         return
-    version = version_of(base)
-    view.version = (version, version.count)
+    stamp = base.version
+    if stamp is None:
+        stamp = base.version = (Version(), 0)
+        if type(base.node) is Record:
+            base.node.version = stamp
+    elif stamp[0].count != stamp[1]:
+        stamp = (stamp[0], stamp[0].count)
+    view.version = stamp
     if type(view.node) is Record:
-        view.node.version = view.version
+        view.node.version = stamp
 
 
 def read_stamp(op: "Op", value: Value) -> int:

@@ -1,1 +1,328 @@
-"""Activation functions of neural networks."""
+"""Smooth activation functions; the piecewise linear ones are in rectifiers.py."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .._typing import Array, NDArray
+from ..core.declare import composed, elementwise
+from ..errors import ArgumentError, AxisError, ShapeError
+from ..kernels import erf as kernels
+from .arithmetic import abs
+from .exponential import exp, sigmoid, softplus
+from .rectifiers import as_array
+from .samples import SHAPES, rejected, sample, unary_samples, values
+from .selection import where
+from .special import erf
+from .trigonometric import tanh
+
+#: The fixed points of selu: outputs keep mean 0 and variance 1.
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def _check_positive(name: str, parameter: str, value: float) -> None:
+    if not value > 0:
+        raise ArgumentError(f"{name}: {parameter} is {value}; it must be positive.")
+
+
+@elementwise(
+    # For x <= 0, d out = alpha exp(x) dx = (out + alpha) dx.
+    partials={"x": lambda g, out, alpha: g * where(out > 0, 1.0, out + alpha)},
+    flops=12,
+    to_float=True,
+    precision="widen",
+    kinks="at 0 unless alpha is 1; the derivative there is taken as alpha",
+    reference=lambda x, alpha=1.0: np.where(x > 0, x, alpha * (np.exp(x) - 1)),
+    samples=lambda: [
+        *(sample(values(*shape, avoid=(0,))) for shape in SHAPES),
+        sample(values(5, avoid=(0,)), alpha=0.3),
+        sample(values(5, avoid=(0,)), alpha=2),
+        sample(np.array([-1000.0, 1000.0])),
+        rejected(ArgumentError, "elu: alpha is -1.0; it must be positive.", values(2), alpha=-1.0),
+    ],
+)
+def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
+    """Return x where it is positive and ``alpha * (exp(x) - 1)`` elsewhere.
+
+    Example:
+        >>> nt.elu(np.array([-1.0, 2.0]))
+        array([-0.63212056,  2.        ])
+    """
+    _check_positive("elu", "alpha", alpha)
+    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))
+
+
+@elementwise(
+    partials={"x": lambda g, out: g * where(out > 0, _SELU_SCALE, out + _SELU_SCALE * _SELU_ALPHA)},
+    flops=12,
+    to_float=True,
+    precision="widen",
+    kinks="at 0, where the derivative is taken as that from below",
+    reference=lambda x: _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * (np.exp(x) - 1)),
+    samples=unary_samples(-2, 2, sample(np.array([-1000.0, 1000.0])), avoid=(0,)),
+)
+def selu(x: Array, /) -> Array:
+    """Return the scaled elu, elementwise: constants for which outputs keep mean 0 and variance 1.
+
+    Example:
+        >>> nt.selu(np.array([-1.0, 2.0]))
+        array([-1.11133074,  2.10140197])
+    """
+    return _SELU_SCALE * np.maximum(x, 0) + (_SELU_SCALE * _SELU_ALPHA) * np.expm1(np.minimum(x, 0))
+
+
+@elementwise(
+    # For x <= 0, d out = exp(x / alpha) dx = (out / alpha + 1) dx: smooth at 0 for every alpha.
+    partials={"x": lambda g, out, alpha: g * where(out > 0, 1.0, out / alpha + 1.0)},
+    flops=12,
+    to_float=True,
+    precision="widen",
+    reference=lambda x, alpha=1.0: np.where(x > 0, x, alpha * (np.exp(x / alpha) - 1)),
+    samples=lambda: [
+        *(sample(values(*shape, avoid=(0,))) for shape in SHAPES),
+        sample(values(5, avoid=(0,)), alpha=0.3),
+        sample(values(5, avoid=(0,)), alpha=2),
+        rejected(ArgumentError, "celu: alpha is 0; it must be positive.", values(2), alpha=0),
+    ],
+)
+def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
+    """Return x where it is positive and ``alpha * (exp(x / alpha) - 1)`` elsewhere.
+
+    Example:
+        >>> nt.celu(np.array([-1.0, 2.0]), alpha=0.5)
+        array([-0.43233236,  2.        ])
+    """
+    _check_positive("celu", "alpha", alpha)
+    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0) / alpha)
+
+
+@elementwise(
+    # d out = dx / (1 + |x|)^2 = (1 - |out|)^2 dx.
+    partials={"x": lambda g, out: g * (1.0 - abs(out)) ** 2},
+    flops=3,
+    to_float=True,
+    reference=lambda x: np.where(x > 0, 1 - 1 / (1 + np.abs(x)), 1 / (1 + np.abs(x)) - 1),
+    samples=unary_samples(-2, 2, avoid=(0,)),
+)
+def softsign(x: Array, /) -> Array:
+    """Return ``x / (1 + |x|)``, elementwise.
+
+    Example:
+        >>> nt.softsign(np.array([-1.0, 3.0]))
+        array([-0.5 ,  0.75])
+    """
+    return x / (1.0 + np.abs(x))
+
+
+def _logistic(x: NDArray) -> NDArray:
+    """Return ``1 / (1 + exp(-x))`` of an array."""
+    with np.errstate(over="ignore"):  # 1 / (1 + inf) = 0 is right.
+        return np.asarray(1.0 / (1.0 + np.exp(-x)))
+
+
+def _silu_partial(g: Array, x: Array) -> Array:
+    # d(x s(x)) = s (1 + x (1 - s)) dx
+    s = sigmoid(x)
+    return g * (s * (1.0 + x * (1.0 - s)))
+
+
+@elementwise(
+    partials={"x": _silu_partial},
+    flops=11,
+    to_float=True,
+    also=("swish",),
+    reference=lambda x: x * 0.5 * (1 + np.tanh(x / 2)),
+    samples=unary_samples(-4, 4, sample(np.array([-1000.0, 1000.0]))),
+)
+def silu(x: Array, /) -> Array:
+    """Return ``x * sigmoid(x)``, elementwise.
+
+    Example:
+        >>> nt.silu(np.array([-1.0, 0.0, 1.0]))
+        array([-0.26894142,  0.        ,  0.73105858])
+    """
+    return x * _logistic(x)
+
+
+#: sqrt(2 / pi) and the coefficient of the cube in gelu's approximation by tanh.
+_GELU_SCALE = math.sqrt(2.0 / math.pi)
+_GELU_CUBE = 0.044715
+
+
+def _is_tanh(approximate: Any) -> bool:
+    if approximate in ("tanh", True):
+        return True
+    if approximate in ("none", False):
+        return False
+    raise ArgumentError(f"gelu: approximate is {approximate!r}; it must be 'none' or 'tanh'.")
+
+
+def _gelu_partial(g: Array, x: Array, approximate: Any) -> Array:
+    if _is_tanh(approximate):
+        # (1 + tanh u) / 2 = sigmoid(2 u), with u = sqrt(2 / pi) (x + 0.044715 x^3).
+        square = x * x
+        s = sigmoid(x * (square * (2.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE))
+        slope = square * (6.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE
+        return g * (s * (1.0 + x * (1.0 - s) * slope))
+    # d(x F(x)) = (F(x) + x F'(x)) dx, with F the normal distribution function.
+    density = exp(x * x * -0.5) * (0.5 * _GELU_SCALE)
+    return g * (erf(x * math.sqrt(0.5)) * 0.5 + 0.5 + x * density)
+
+
+def _gelu_reference(x: Array, approximate: Any = "none") -> Array:
+    if approximate in ("tanh", True):
+        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[float])(x / np.sqrt(2)))
+
+
+@elementwise(
+    partials={"x": _gelu_partial},
+    flops=20,
+    to_float=True,
+    reference=_gelu_reference,
+    samples=lambda: [
+        *(sample(values(*shape)) for shape in SHAPES),
+        *(sample(values(*shape), approximate="tanh") for shape in ((), (3,), (2, 3), (0,))),
+        sample(values(4, low=-6, high=6), approximate=True),
+        sample(values(4, low=-6, high=6), approximate=False),
+        sample(np.array([-1000.0, 0.0, 1000.0])),
+        sample(np.array([-1000.0, 0.0, 1000.0]), approximate="tanh"),
+        rejected(
+            ArgumentError,
+            "gelu: approximate is 'erf'; it must be 'none' or 'tanh'.",
+            values(2),
+            approximate="erf",
+        ),
+    ],
+)
+def gelu(x: Array, /, *, approximate: str | bool = "none") -> Array:
+    """Return x times the probability that a standard normal number is below x.
+
+    Args:
+        x: any shape.
+        approximate: "none" (or False) for the exact function; "tanh" (or True) for
+            ``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) / 2``.
+
+    Raises:
+        ArgumentError: if approximate is anything else.
+
+    Example:
+        >>> nt.gelu(np.array([-1.0, 0.0, 1.0]))
+        array([-0.15865525,  0.        ,  0.84134475])
+    """
+    if _is_tanh(approximate):
+        return x * _logistic(x * (x * x * (2.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE))
+    cdf = kernels.erf(x * math.sqrt(0.5))
+    return x * (cdf * 0.5 + 0.5)
+
+
+def _mish_partial(g: Array, x: Array) -> Array:
+    # d(x w) = (w + x (1 - w^2) sigmoid(x)) dx, with w = tanh(softplus(x)).
+    w = tanh(softplus(x))
+    return g * (w + x * (1.0 - w * w) * sigmoid(x))
+
+
+@elementwise(
+    partials={"x": _mish_partial},
+    flops=16,
+    to_float=True,
+    reference=lambda x: x * np.tanh(np.logaddexp(x, 0)),
+    samples=unary_samples(-4, 4, sample(np.array([-1000.0, 0.0, 1000.0]))),
+)
+def mish(x: Array, /) -> Array:
+    """Return ``x * tanh(log(1 + exp(x)))``, elementwise.
+
+    Example:
+        >>> nt.mish(np.array([-1.0, 0.0, 1.0]))
+        array([-0.30340146,  0.        ,  0.86509839])
+    """
+    # tanh(log(1 + e)) = n / (n + 2) with n = e (e + 2); from x = 20 on it is 1.
+    e = np.exp(np.minimum(x, 20.0))
+    n = e * (e + 2.0)
+    return x * (n / (n + 2.0))
+
+
+@elementwise(
+    partials={"x": lambda g, x: g * sigmoid(-x)},
+    flops=20,
+    to_float=True,
+    precision="widen",
+    also=("log_sigmoid",),
+    reference=lambda x: -np.logaddexp(-x, 0),
+    samples=unary_samples(-4, 4, sample(np.array([-1000.0, 0.0, 1000.0]))),
+)
+def logsigmoid(x: Array, /) -> Array:
+    """Return ``log(sigmoid(x))``, elementwise, exact also where sigmoid is 0 or 1 in its dtype.
+
+    Example:
+        >>> nt.logsigmoid(np.array([-1000.0, 0.0]))
+        array([-1.00000000e+03, -6.93147181e-01])
+    """
+    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+
+
+@composed(reference=lambda x: x - np.tanh(x), samples=unary_samples())
+def tanhshrink(x: Array) -> Array:
+    """Return ``x - tanh(x)``, elementwise.
+
+    Example:
+        >>> nt.tanhshrink(np.array([0.0, 1.0]))
+        array([0.        , 0.23840584])
+    """
+    return x - tanh(x)
+
+
+def _glu_reference(x: Array, axis: int = -1) -> Array:
+    a, b = np.split(x, 2, axis=axis)
+    return a * 0.5 * (1 + np.tanh(b / 2))
+
+
+@composed(
+    reference=_glu_reference,
+    samples=lambda: [
+        sample(values(4)),
+        sample(values(2, 6)),
+        sample(values(2, 3), axis=0),
+        sample(values(2, 4, 3), axis=1),
+        sample(values(2, 4, 3), axis=-3),
+        sample(values(3, 2)),
+        sample(values(0)),
+        sample(values(0, 2)),
+        rejected(
+            ShapeError,
+            "glu: x has shape (2, 3); axis -1 has length 3, which cannot be halved.",
+            np.ones((2, 3)),
+        ),
+        rejected(
+            AxisError,
+            "glu: axis 2 is out of bounds for an operand of 2 axes; x has shape (2, 3).",
+            np.ones((2, 3)),
+            axis=2,
+        ),
+    ],
+)
+def glu(x: Array, axis: int = -1) -> Array:
+    """Return ``a * sigmoid(b)``, where a and b are the first and the second half of x along `axis`.
+
+    Args:
+        x: any shape with an axis of even length.
+        axis: the axis to halve.
+
+    Raises:
+        ShapeError: if the axis has an odd length.
+
+    Example:
+        >>> nt.glu(np.array([3.0, 4.0, 0.0, 1000.0]))
+        array([1.5, 4. ])
+    """
+    x = as_array(x)
+    ndim = len(x.shape)
+    if not -ndim <= axis < ndim:
+        raise AxisError(f"glu: axis {axis} is out of bounds for an operand of {ndim} axes; x has shape {x.shape}.")
+    half, odd = divmod(x.shape[axis], 2)
+    if odd:
+        raise ShapeError(f"glu: x has shape {x.shape}; axis {axis} has length {x.shape[axis]}, which cannot be halved.")
+    before = (slice(None),) * (axis % ndim)
+    return x[(*before, slice(None, half))] * sigmoid(x[(*before, slice(half, None))])

@@ -1,1 +1,160 @@
-"""Attention."""
+"""Attention: averages of values, weighted by how well keys match queries."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .._typing import Array, NDArray
+from ..core.declare import composed
+from ..errors import DtypeError, ShapeError
+from .matrices import matmul
+from .rectifiers import as_array
+from .samples import rejected, sample, values
+from .selection import where
+from .softmax import softmax
+
+
+def _attention_reference(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Array:
+    scores = np.einsum("...le,...se->...ls", query, key) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -np.inf)
+    if attn_mask is not None:
+        scores = np.where(attn_mask, scores, -np.inf) if attn_mask.dtype == bool else scores + attn_mask
+    with np.errstate(all="ignore"):
+        weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+        weights /= weights.sum(-1, keepdims=True)
+    return np.einsum("...ls,...se->...le", np.nan_to_num(weights), value)
+
+
+def _sides(*lead: int, queries: int = 3, keys: int = 4) -> tuple[NDArray, NDArray, NDArray]:
+    return values(*lead, queries, 2), values(*lead, keys, 2, seed=1), values(*lead, keys, 5, seed=2)
+
+
+_MASK = np.array([[True, False, True, True], [False, True, False, False], [True, True, True, True]])
+_DEAD = np.array([[True, False, True, True], [False, False, False, False], [True, True, True, True]])
+
+
+@composed(
+    reference=_attention_reference,
+    samples=lambda: [
+        sample(*_sides()),
+        sample(*_sides(2)),
+        sample(*_sides(2, 2), scale=0.3),
+        sample(*_sides(), _MASK),
+        sample(*_sides(2), _MASK),
+        sample(*_sides(), _DEAD),
+        sample(*_sides(2), _DEAD, is_causal=True),
+        sample(*_sides(), values(3, 4, seed=3)),
+        sample(*_sides(2), values(2, 1, 4, seed=3)),
+        sample(*_sides(), attn_mask=np.where(_DEAD, 0.0, -np.inf)),
+        sample(*_sides(), is_causal=True),
+        sample(*_sides(queries=4, keys=3), is_causal=True),
+        sample(*_sides(1, queries=1, keys=1)),
+        sample(*_sides(0)),
+        rejected(
+            ShapeError,
+            "scaled_dot_product_attention: query has shape (3, 2), key has shape (4, 3) and value has shape (4, 5); "
+            "the last axes of query and key must be equal, and the second-to-last axes of key and value.",
+            np.ones((3, 2)),
+            np.ones((4, 3)),
+            np.ones((4, 5)),
+        ),
+        rejected(
+            ShapeError,
+            "scaled_dot_product_attention: attn_mask has shape (2, 4), which does not broadcast to the shape of the "
+            "scores, (3, 4): queries by keys.",
+            *_sides(),
+            attn_mask=np.ones((2, 4), bool),
+        ),
+        rejected(
+            DtypeError,
+            "scaled_dot_product_attention: attn_mask has dtype int64; it must be of bools (True takes part) or of "
+            "floats (added to the scores).",
+            *_sides(),
+            attn_mask=np.ones((3, 4), np.int64),
+        ),
+    ],
+)
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Array:
+    """Return ``softmax(query @ key.mT * scale + mask) @ value``. A query that no key may answer gets zeros.
+
+    Args:
+        query: of shape (..., queries, features).
+        key: of shape (..., keys, features).
+        value: of shape (..., keys, outputs).
+        attn_mask: of a shape that broadcasts to (..., queries, keys): bools, where True takes part, or floats, which
+            are added to the scores.
+        is_causal: let query i see keys up to i only; goes together with a mask.
+        scale: the factor of the scores; None for ``1 / sqrt(features)``.
+
+    Raises:
+        ShapeError: if the shapes do not match.
+        DtypeError: if attn_mask holds neither bools nor floats.
+
+    Example:
+        >>> query, key = np.array([[100.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> nt.scaled_dot_product_attention(query, key, np.array([[1.0], [2.0]]))
+        array([[1.]])
+    """
+    query, key, value = as_array(query), as_array(key), as_array(value)
+    _check_sides(query.shape, key.shape, value.shape)
+    factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
+    scores = matmul(query * factor, key.swapaxes(-1, -2))
+    takes_part: Any = np.tri(*scores.shape[-2:], dtype=np.bool_) if is_causal else None
+    if attn_mask is not None:
+        attn_mask = as_array(attn_mask)
+        _check_mask(attn_mask, scores.shape)
+        array: Any = getattr(attn_mask, "array", attn_mask)
+        if array.dtype == bool:
+            takes_part = array if takes_part is None else array & takes_part
+        else:
+            is_blocked = array == -np.inf
+            if is_blocked.any():
+                takes_part = ~is_blocked if takes_part is None else takes_part & ~is_blocked
+                attn_mask = where(is_blocked, 0.0, attn_mask)
+            scores = scores + attn_mask
+    if takes_part is None:
+        return matmul(softmax(scores), value)
+    # A softmax over nothing would be NaN: let a query without keys see all of them, and drop the result.
+    has_key = takes_part.any(axis=-1, keepdims=True)
+    out = matmul(softmax(where(takes_part | ~has_key, scores, -math.inf)), value)
+    return out if has_key.all() else where(has_key, out, 0.0)
+
+
+def _check_sides(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> None:
+    has_axes = min(len(query), len(key), len(value)) >= 2
+    if not has_axes or query[-1] != key[-1] or key[-2] != value[-2]:
+        raise ShapeError(
+            f"scaled_dot_product_attention: query has shape {query}, key has shape {key} and value has shape {value}; "
+            "the last axes of query and key must be equal, and the second-to-last axes of key and value."
+        )
+
+
+def _check_mask(mask: Array, scores: tuple[int, ...]) -> None:
+    if mask.dtype.kind in "iu":
+        raise DtypeError(
+            f"scaled_dot_product_attention: attn_mask has dtype {mask.dtype}; it must be of bools (True takes part) or "
+            "of floats (added to the scores)."
+        )
+    try:
+        np.broadcast_to(np.empty(mask.shape, bool), scores)
+    except ValueError as error:
+        raise ShapeError(
+            f"scaled_dot_product_attention: attn_mask has shape {mask.shape}, which does not broadcast to the shape of "
+            f"the scores, {scores}: queries by keys."
+        ) from error

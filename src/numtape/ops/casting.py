@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from .._typing import Array, Dtype, DtypeLike
 from ..core.declare import face_of, linear
 from ..core.op import Structure
@@ -53,3 +55,42 @@ def stop_gradient(x: Array) -> Array:
     constant = wrap(x.plain, x.array)
     link_version(x, constant)
     return constant
+
+
+def _copy_batch(op: Any, operands: Any, batched: Any, params: Any) -> Any:
+    return op.face(operands[0])
+
+
+@linear(
+    transposes=dict(x=lambda g: g),
+    structure=Structure.ELEMENTWISE,
+    native_half=True,
+    batch=_copy_batch,
+    numpy=np.copy,
+    also=("copy",),
+    samples=lambda: [sample(values(*shape)) for shape in SHAPES],
+)
+def clone(x: Array, /) -> Array:
+    """Return a copy with memory of its own; gradients flow through.
+
+    Example:
+        >>> nt.clone(np.array([1.0, 2.0]))
+        array([1., 2.])
+    """
+    return x.copy()
+
+
+@linear(
+    transposes=dict(x=lambda g: g),
+    structure=Structure.ELEMENTWISE,
+    native_half=True,
+    aliases=True,
+    batch=_copy_batch,
+    samples=lambda: [sample(values(*shape)) for shape in SHAPES],
+)
+def alias(x: Array, /) -> Array:
+    """Return another name for `x`: the same memory, a record of its own.
+
+    Transforms use it to tell their own differentiation from that of transforms around them.
+    """
+    return x.view()

@@ -3,11 +3,26 @@
 import numpy as np
 
 from .._typing import Array
-from ..core.declare import discrete
-from .samples import binary_samples, does_not_broadcast
+from ..core import batching
+from ..core.declare import discrete, face_of
+from ..core.op import Structure
+from ..core.value import Value
+from ..errors import ShapeError
+from .samples import binary_samples, does_not_broadcast, sample, unary_samples, values
+
+_TIES = (
+    sample(np.array([1.0, 2.0, 3.0]), 2.0),
+    sample(np.array([1, 2, 3]), np.array([3, 2, 1])),
+    sample(np.array([np.nan, np.inf, -np.inf]), np.array([np.nan, np.inf, 0.0])),
+)
 
 
-@discrete(np.equal, numpy=np.equal, also=("eq",), samples=binary_samples((-2, 2), (-2, 2), does_not_broadcast("equal")))
+@discrete(
+    np.equal,
+    numpy=np.equal,
+    also=("eq",),
+    samples=binary_samples((-2, 2), (-2, 2), *_TIES, does_not_broadcast("equal")),
+)
 def equal(a: Array, b: Array, /) -> Array:
     """Return whether ``a == b``, elementwise.
 
@@ -17,7 +32,12 @@ def equal(a: Array, b: Array, /) -> Array:
     """
 
 
-@discrete(np.not_equal, numpy=np.not_equal, also=("ne",), samples=binary_samples((-2, 2), (-2, 2), does_not_broadcast("not_equal")))
+@discrete(
+    np.not_equal,
+    numpy=np.not_equal,
+    also=("ne",),
+    samples=binary_samples((-2, 2), (-2, 2), *_TIES, does_not_broadcast("not_equal")),
+)
 def not_equal(a: Array, b: Array, /) -> Array:
     """Return whether ``a != b``, elementwise.
 
@@ -27,7 +47,12 @@ def not_equal(a: Array, b: Array, /) -> Array:
     """
 
 
-@discrete(np.less, numpy=np.less, also=("lt",), samples=binary_samples((-2, 2), (-2, 2), does_not_broadcast("less")))
+@discrete(
+    np.less,
+    numpy=np.less,
+    also=("lt",),
+    samples=binary_samples((-2, 2), (-2, 2), *_TIES, does_not_broadcast("less")),
+)
 def less(a: Array, b: Array, /) -> Array:
     """Return whether ``a < b``, elementwise.
 
@@ -37,7 +62,12 @@ def less(a: Array, b: Array, /) -> Array:
     """
 
 
-@discrete(np.less_equal, numpy=np.less_equal, also=("le",), samples=binary_samples((-2, 2), (-2, 2), does_not_broadcast("less_equal")))
+@discrete(
+    np.less_equal,
+    numpy=np.less_equal,
+    also=("le",),
+    samples=binary_samples((-2, 2), (-2, 2), *_TIES, does_not_broadcast("less_equal")),
+)
 def less_equal(a: Array, b: Array, /) -> Array:
     """Return whether ``a <= b``, elementwise.
 
@@ -47,7 +77,12 @@ def less_equal(a: Array, b: Array, /) -> Array:
     """
 
 
-@discrete(np.greater, numpy=np.greater, also=("gt",), samples=binary_samples((-2, 2), (-2, 2), does_not_broadcast("greater")))
+@discrete(
+    np.greater,
+    numpy=np.greater,
+    also=("gt",),
+    samples=binary_samples((-2, 2), (-2, 2), *_TIES, does_not_broadcast("greater")),
+)
 def greater(a: Array, b: Array, /) -> Array:
     """Return whether ``a > b``, elementwise.
 
@@ -57,7 +92,12 @@ def greater(a: Array, b: Array, /) -> Array:
     """
 
 
-@discrete(np.greater_equal, numpy=np.greater_equal, also=("ge",), samples=binary_samples((-2, 2), (-2, 2), does_not_broadcast("greater_equal")))
+@discrete(
+    np.greater_equal,
+    numpy=np.greater_equal,
+    also=("ge",),
+    samples=binary_samples((-2, 2), (-2, 2), *_TIES, does_not_broadcast("greater_equal")),
+)
 def greater_equal(a: Array, b: Array, /) -> Array:
     """Return whether ``a >= b``, elementwise.
 
@@ -66,3 +106,166 @@ def greater_equal(a: Array, b: Array, /) -> Array:
         array([False,  True,  True])
     """
 
+
+_TRUTHS = (
+    sample(np.array([True, True, False, False]), np.array([True, False, True, False])),
+    sample(np.array([0, 2]), np.array([[0], [3]])),
+    sample(np.array([0.0, -0.0, np.nan]), True),
+)
+
+
+@discrete(
+    np.logical_and,
+    numpy=np.logical_and,
+    samples=binary_samples((-2, 2), (-2, 2), *_TRUTHS, does_not_broadcast("logical_and")),
+)
+def logical_and(a: Array, b: Array, /) -> Array:
+    """Return whether both elements are true (not zero), elementwise.
+
+    Example:
+        >>> nt.logical_and(np.array([True, False]), True)
+        array([ True, False])
+    """
+
+
+@discrete(
+    np.logical_or,
+    numpy=np.logical_or,
+    samples=binary_samples((-2, 2), (-2, 2), *_TRUTHS, does_not_broadcast("logical_or")),
+)
+def logical_or(a: Array, b: Array, /) -> Array:
+    """Return whether at least one of the elements is true (not zero), elementwise.
+
+    Example:
+        >>> nt.logical_or(np.array([True, False]), False)
+        array([ True, False])
+    """
+
+
+@discrete(
+    np.logical_xor,
+    numpy=np.logical_xor,
+    samples=binary_samples((-2, 2), (-2, 2), *_TRUTHS, does_not_broadcast("logical_xor")),
+)
+def logical_xor(a: Array, b: Array, /) -> Array:
+    """Return whether exactly one of the elements is true (not zero), elementwise.
+
+    Example:
+        >>> nt.logical_xor(np.array([True, False]), True)
+        array([False,  True])
+    """
+
+
+@discrete(
+    np.logical_not,
+    numpy=np.logical_not,
+    samples=unary_samples(-2, 2, sample(np.array([True, False])), sample(np.array([0, 1, 2])), sample(np.zeros(2))),
+)
+def logical_not(x: Array, /) -> Array:
+    """Return whether an element is false (zero), elementwise.
+
+    Example:
+        >>> nt.logical_not(np.array([True, False]))
+        array([False,  True])
+    """
+
+
+_SPECIAL = (sample(np.array([np.nan, np.inf, -np.inf, 0.0])), sample(np.array([1, 2])), sample(np.nan))
+
+
+@discrete(np.isnan, numpy=np.isnan, samples=unary_samples(-2, 2, *_SPECIAL))
+def isnan(x: Array, /) -> Array:
+    """Return whether an element is NaN, elementwise.
+
+    Example:
+        >>> nt.isnan(np.array([1.0, np.nan, np.inf]))
+        array([False,  True, False])
+    """
+
+
+@discrete(np.isinf, numpy=np.isinf, samples=unary_samples(-2, 2, *_SPECIAL))
+def isinf(x: Array, /) -> Array:
+    """Return whether an element is infinite, elementwise.
+
+    Example:
+        >>> nt.isinf(np.array([1.0, np.nan, -np.inf]))
+        array([False, False,  True])
+    """
+
+
+@discrete(np.isfinite, numpy=np.isfinite, samples=unary_samples(-2, 2, *_SPECIAL))
+def isfinite(x: Array, /) -> Array:
+    """Return whether an element is neither infinite nor NaN, elementwise.
+
+    Example:
+        >>> nt.isfinite(np.array([1.0, np.nan, np.inf]))
+        array([ True, False, False])
+    """
+
+
+_CLOSE = (
+    sample(np.array([1.0, 2.0]), np.array([1.0 + 1e-9, 2.1])),
+    sample(np.array([1.0, 2.0]), np.array([1.0 + 1e-9, 2.0])),
+    sample(np.array([1.0, 2.0]), np.array([1.05, 2.05]), rtol=0.1),
+    sample(np.array([1.0, 2.0]), 1.5, atol=0.6),
+    sample(np.array([np.nan, np.inf]), np.array([np.nan, np.inf])),
+    sample(np.array([np.nan, np.inf]), np.array([np.nan, np.inf]), equal_nan=True),
+    sample(np.array([[1, 2], [3, 4]]), np.array([1, 2])),
+    sample(values(0), values(0)),
+    sample(values(), values()),
+    sample(values(2, 1), values(1, 3)),
+)
+
+
+@discrete(
+    structure=Structure.ELEMENTWISE,
+    batch=batching.elementwise,
+    numpy=np.isclose,
+    samples=lambda: [*_CLOSE, does_not_broadcast("isclose")],
+)
+def isclose(a: Array, b: Array, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+    """Return whether ``abs(a - b) <= atol + rtol * abs(b)``, elementwise.
+
+    Args:
+        a: any shape.
+        b: a shape that broadcasts with a's.
+        rtol: the difference allowed, relative to `b`.
+        atol: the difference allowed beside it.
+        equal_nan: whether NaN is close to NaN.
+
+    Example:
+        >>> nt.isclose(np.array([1.0, 2.0]), np.array([1.0 + 1e-9, 2.1]))
+        array([ True, False])
+    """
+    return np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
+@discrete(
+    numpy=np.allclose,
+    samples=lambda: [
+        *_CLOSE,
+        does_not_broadcast("allclose"),
+    ],
+)
+def _allclose(a: Array, b: Array, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+    """Return whether all elements are close."""
+    try:
+        np.broadcast_shapes(np.shape(a), np.shape(b))
+    except ValueError as error:
+        raise ShapeError(
+            f"allclose: a has shape {np.shape(a)} and b has shape {np.shape(b)}; the shapes do not broadcast: from the "
+            "last axis on, lengths must be equal or 1."
+        ) from error
+    return np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
+@face_of(_allclose)
+def allclose(a: Array, b: Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Return whether `isclose` holds for all elements, as a Python bool.
+
+    Example:
+        >>> nt.allclose(np.array([1.0, 2.0]), np.array([1.0 + 1e-9, 2.0]))
+        True
+    """
+    out = _allclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    return bool(out.array if isinstance(out, Value) else out)

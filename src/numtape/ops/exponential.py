@@ -1,20 +1,34 @@
 """Exponentials, logarithms and what is made of them."""
 
+import math
+
 import numpy as np
 
 from .._typing import Array
 from ..core.declare import elementwise
-from .samples import unary_samples
+from ..errors import OperandError
+from .comparisons import equal, logical_and
+from .samples import binary_samples, does_not_broadcast, rejected, sample, unary_samples, values
+from .selection import where
+
+_LN_2 = math.log(2.0)
+_LN_10 = math.log(10.0)
 
 
 @elementwise(
     np.exp,
-    partials=dict(x=lambda g, out: g * out),
+    partials={"x": lambda g, out: g * out},
     flops=8,
     to_float=True,
     precision="widen",
     numpy=np.exp,
-    samples=unary_samples(),
+    samples=unary_samples(
+        -2,
+        2,
+        sample(3),
+        sample(np.array([0, 0])),
+        rejected(OperandError, "exp: an operand of type str is no tensor, array or number.", "text"),
+    ),
 )
 def exp(x: Array, /) -> Array:
     """Return e to the power of x, elementwise.
@@ -26,13 +40,49 @@ def exp(x: Array, /) -> Array:
 
 
 @elementwise(
+    np.exp2,
+    partials={"x": lambda g, out: g * out * _LN_2},
+    flops=8,
+    to_float=True,
+    precision="widen",
+    numpy=np.exp2,
+    samples=unary_samples(),
+)
+def exp2(x: Array, /) -> Array:
+    """Return 2 to the power of x, elementwise.
+
+    Example:
+        >>> nt.exp2(np.array([-1.0, 3.0]))
+        array([0.5, 8. ])
+    """
+
+
+@elementwise(
+    np.expm1,
+    partials={"x": lambda g, out: g * (out + 1.0)},
+    flops=8,
+    to_float=True,
+    precision="widen",
+    numpy=np.expm1,
+    samples=unary_samples(-2, 2, sample(np.array([1e-12, -1e-9, 0.0]))),
+)
+def expm1(x: Array, /) -> Array:
+    """Return ``exp(x) - 1``, elementwise, accurate near 0.
+
+    Example:
+        >>> nt.expm1(np.array([0.0, 1e-12]))
+        array([0.e+00, 1.e-12])
+    """
+
+
+@elementwise(
     np.log,
-    partials=dict(x=lambda g, x: g / x),
+    partials={"x": lambda g, x: g / x},
     flops=8,
     to_float=True,
     precision="widen",
     numpy=np.log,
-    samples=unary_samples(0.2, 3.0),
+    samples=unary_samples(0.2, 3.0, sample(np.array([0.0, -1.0, np.inf]), skip_derivatives="outside of the domain")),
 )
 def log(x: Array, /) -> Array:
     """Return the natural logarithm, elementwise; -inf at 0 and NaN below.
@@ -41,3 +91,207 @@ def log(x: Array, /) -> Array:
         >>> nt.log(np.array([1.0, np.e]))
         array([0., 1.])
     """
+
+
+@elementwise(
+    np.log2,
+    partials={"x": lambda g, x: g / (x * _LN_2)},
+    flops=8,
+    to_float=True,
+    precision="widen",
+    numpy=np.log2,
+    samples=unary_samples(0.2, 3.0),
+)
+def log2(x: Array, /) -> Array:
+    """Return the logarithm to base 2, elementwise; -inf at 0 and NaN below.
+
+    Example:
+        >>> nt.log2(np.array([0.5, 8.0]))
+        array([-1.,  3.])
+    """
+
+
+@elementwise(
+    np.log10,
+    partials={"x": lambda g, x: g / (x * _LN_10)},
+    flops=8,
+    to_float=True,
+    precision="widen",
+    numpy=np.log10,
+    samples=unary_samples(0.2, 3.0),
+)
+def log10(x: Array, /) -> Array:
+    """Return the logarithm to base 10, elementwise; -inf at 0 and NaN below.
+
+    Example:
+        >>> nt.log10(np.array([0.1, 100.0]))
+        array([-1.,  2.])
+    """
+
+
+@elementwise(
+    np.log1p,
+    partials={"x": lambda g, x: g / (x + 1.0)},
+    flops=8,
+    to_float=True,
+    precision="widen",
+    numpy=np.log1p,
+    samples=unary_samples(-0.8, 3.0, sample(np.array([1e-12, -1e-9, 0.0]))),
+)
+def log1p(x: Array, /) -> Array:
+    """Return ``log(1 + x)``, elementwise, accurate near 0; -inf at -1 and NaN below.
+
+    Example:
+        >>> nt.log1p(np.array([0.0, 1e-12]))
+        array([0.e+00, 1.e-12])
+    """
+
+
+def _below(x: Array, out: Array) -> Array:
+    """Return ``x - out`` for x at most out, and x where both are -inf: its exponential is then 0, not NaN."""
+    return x - where(equal(out, -np.inf), 0.0, out)
+
+
+_MINUS_INFINITE = sample(
+    np.array([-np.inf, -np.inf, 1.0]), np.array([-np.inf, 1.0, -np.inf]), skip_derivatives="infinite operands"
+)
+
+
+@elementwise(
+    np.logaddexp,
+    # d = e**a / (e**a + e**b) da = e**(a - out) da
+    partials={"a": lambda g, a, out: g * exp(_below(a, out)), "b": lambda g, b, out: g * exp(_below(b, out))},
+    flops=20,
+    to_float=True,
+    precision="widen",
+    numpy=np.logaddexp,
+    samples=binary_samples((-2, 2), (-2, 2), _MINUS_INFINITE, does_not_broadcast("logaddexp")),
+)
+def logaddexp(a: Array, b: Array, /) -> Array:
+    """Return ``log(exp(a) + exp(b))``, elementwise, without overflow. Where both are -inf, the derivative is 0.
+
+    Example:
+        >>> nt.logaddexp(np.array([0.0, 1000.0]), np.array([0.0, 1000.0]))
+        array([6.93147181e-01, 1.00069315e+03])
+    """
+
+
+@elementwise(
+    np.logaddexp2,
+    partials={"a": lambda g, a, out: g * exp2(_below(a, out)), "b": lambda g, b, out: g * exp2(_below(b, out))},
+    flops=20,
+    to_float=True,
+    precision="widen",
+    numpy=np.logaddexp2,
+    samples=binary_samples((-2, 2), (-2, 2), _MINUS_INFINITE, does_not_broadcast("logaddexp2")),
+)
+def logaddexp2(a: Array, b: Array, /) -> Array:
+    """Return ``log2(2**a + 2**b)``, elementwise, without overflow. Where both are -inf, the derivative is 0.
+
+    Example:
+        >>> nt.logaddexp2(np.array([0.0, 2000.0]), np.array([0.0, 2000.0]))
+        array([1.000e+00, 2.001e+03])
+    """
+
+
+def _unless_both_zero(a: Array, b: Array) -> Array:
+    return where(logical_and(equal(a, 0.0), equal(b, 0.0)), 1.0, b)
+
+
+@elementwise(
+    partials={
+        "a": lambda g, a, b: g * log(_unless_both_zero(a, b)),
+        "b": lambda g, a, b: g * (a / _unless_both_zero(a, b)),
+    },
+    flops=10,
+    linear=("a",),
+    to_float=True,
+    precision="widen",
+    reference=lambda a, b: np.where(np.equal(a, 0) & ~np.isnan(b), 0.0, a * np.log(b)),
+    samples=binary_samples(
+        (-2, 2),
+        (0.3, 2),
+        sample(np.array([0.0, 0.0, 1.0, 0.0]), np.array([0.0, 2.0, 0.0, np.nan]), skip_derivatives="log(0)"),
+        sample(np.array([0.0, 0.5]), np.array([2.0, 0.5])),
+        sample(values(3), 2.0),
+        sample(3.0, values(3, low=0.3)),
+        does_not_broadcast("xlogy"),
+    ),
+)
+def xlogy(a: Array, b: Array, /) -> Array:
+    """Return ``a * log(b)``, elementwise, and 0 where a is 0, even for ``b = 0``. Both derivatives are 0 at (0, 0).
+
+    Example:
+        >>> nt.xlogy(np.array([0.0, 2.0]), np.array([0.0, np.e]))
+        array([0., 2.])
+    """
+    safe = np.where(np.equal(a, 0) & ~np.isnan(b), 1.0, b)
+    return np.multiply(a, np.log(safe), dtype=np.result_type(a, b))
+
+
+def _sigmoid_reference(x: Array) -> Array:
+    return 0.5 * (1.0 + np.tanh(0.5 * x))
+
+
+@elementwise(
+    partials={"x": lambda g, out: g * (out * (1.0 - out))},
+    flops=10,
+    to_float=True,
+    also=("expit",),
+    reference=_sigmoid_reference,
+    samples=unary_samples(-4, 4, sample(np.array([-800.0, -30.0, 30.0, 800.0])), sample(np.array([0]))),
+)
+def sigmoid(x: Array, /) -> Array:
+    """Return ``1 / (1 + exp(-x))``, elementwise, without warnings for large arguments.
+
+    Example:
+        >>> nt.sigmoid(np.array([0.0, 2.0, -1000.0]))
+        array([0.5       , 0.88079708, 0.        ])
+    """
+    out = np.negative(x, out=np.empty_like(x))
+    # 1 / inf = 0 is the value that is wanted.
+    with np.errstate(over="ignore"):
+        np.exp(out, out=out)
+    out += 1.0
+    return np.divide(1.0, out, out=out)
+
+
+@elementwise(
+    partials={"x": lambda g, x: g / (x * (1.0 - x))},
+    flops=18,
+    to_float=True,
+    precision="widen",
+    reference=lambda x: np.log(x / (1.0 - x)),
+    samples=unary_samples(0.1, 0.9, sample(np.array([0.0, 1.0]), skip_derivatives="infinite")),
+)
+def logit(x: Array, /) -> Array:
+    """Return ``log(x / (1 - x))``, elementwise: the inverse of `sigmoid`. -inf at 0, inf at 1 and NaN outside.
+
+    Example:
+        >>> nt.logit(np.array([0.25, 0.5]))
+        array([-1.09861229,  0.        ])
+    """
+    return np.log(x) - np.log1p(-x)
+
+
+@elementwise(
+    partials={"x": lambda g, x: g * sigmoid(x)},
+    flops=20,
+    to_float=True,
+    precision="widen",
+    reference=lambda x: np.logaddexp(x, 0.0),
+    samples=unary_samples(-4, 4, sample(np.array([-800.0, -30.0, 30.0, 800.0]))),
+)
+def softplus(x: Array, /) -> Array:
+    """Return ``log(1 + exp(x))``, elementwise, without overflow.
+
+    Example:
+        >>> nt.softplus(np.array([0.0, 1000.0]))
+        array([6.93147181e-01, 1.00000000e+03])
+    """
+    # log(1 + e**x) = max(x, 0) + log(1 + e**-|x|)
+    out = np.copysign(x, -1.0, out=np.empty_like(x))
+    np.exp(out, out=out)
+    np.log1p(out, out=out)
+    out += np.maximum(x, 0.0)
+    return out

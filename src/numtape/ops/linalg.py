@@ -1,1 +1,475 @@
-"""Decompositions, inverses and solutions of linear systems."""
+"""Determinants, pseudoinverses, powers and norms of matrices."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._typing import Array, NDArray
+from ..core import batching
+from ..core.declare import composed, differentiable, face_of, numpy_faces
+from ..core.value import Value
+from ..errors import ArgumentError, GradientError, NotDifferentiableError, ShapeError
+from .matrices import matmul
+from .norms import norm
+from .reductions import sum as total
+from .samples import rejected, sample, values
+from .selection import where
+from .spectra import diagonal_matrices, svdvals
+from .systems import check_matrix, check_square, cubic_cost, inv, matrices_with, run, square_rejected, transposed
+
+
+def _products_but_one(s: NDArray) -> NDArray:
+    """Return, for each element along the last axis, the product of all others."""
+    ones = np.ones_like(s[..., :1])
+    before = np.cumprod(np.concatenate([ones, s[..., :-1]], axis=-1), axis=-1)
+    after = np.cumprod(np.concatenate([ones, s[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
+    return np.asarray(before * after)
+
+
+def _products_but_two(s: NDArray) -> NDArray:
+    """Return, for each two elements along the last axis, the product of all others; 0 on the diagonal.
+
+    The elements fall along the axis. Dividing by the larger of the two is right unless it is zero; then there is
+    another zero among the others, but for the last two elements.
+    """
+    n = s.shape[-1]
+    is_zero = s == 0
+    larger = np.where(is_zero, 0.0, 1.0 / np.where(is_zero, 1.0, s))
+    upper = np.triu(larger[..., :, None] * _products_but_one(s)[..., None, :], 1)
+    if n > 1:
+        upper[..., n - 2, n - 1] = np.prod(s[..., : n - 2], axis=-1)
+    return np.asarray(upper + transposed(upper))
+
+
+def _sign(u: NDArray, vh: NDArray) -> NDArray:
+    return np.asarray(np.sign(np.linalg.det(u) * np.linalg.det(vh)))[..., None, None]
+
+
+def _cofactors_slope(t: Array, x: Array) -> Array:
+    """Return the derivative of the cofactors in a direction; it is its own transpose, being a second derivative."""
+    if isinstance(x, Value):
+        if x.node is not None:
+            return _cofactors_slope_by_inverse(t, x)
+        x = x.array
+    # In the bases of the singular vectors x is diagonal, and there d cof_ii = sum_k p_ik dx_kk and d cof_ij = -p_ij
+    # dx_ji, where p_ij is the product of all singular values but the i-th and j-th.
+    u, s, vh = np.linalg.svd(x, full_matrices=False)
+    products = _products_but_two(s)
+    m = transposed(u) @ t @ transposed(vh)
+    diagonal = (m * np.eye(s.shape[-1], dtype=s.dtype)).sum(axis=-1)
+    inner = diagonal_matrices((products * diagonal[..., None, :]).sum(axis=-1)) - products * transposed(m)
+    return _sign(u, vh) * (u @ inner @ vh)
+
+
+def _cofactors_slope_by_inverse(t: Array, x: Any) -> Array:
+    # Third derivatives and on: with b = inv(x)^T, d cof = <b, dx> cof - cof dx^T b.
+    s = np.linalg.svd(x.array, compute_uv=False)
+    if np.any(s[..., -1:] <= np.sqrt(np.finfo(s.dtype).eps) * s[..., :1]):
+        raise NotDifferentiableError(
+            f"det: x has shape {x.shape} and is singular or nearly so; there, only first and second derivatives are "
+            "available."
+        )
+    b = transposed(inv(x))
+    cofactor = det(x)[..., None, None] * b
+    return (b * t).sum(axis=(-2, -1), keepdims=True) * cofactor - cofactor @ transposed(t) @ b
+
+
+def _det_samples() -> list[Any]:
+    return [
+        sample(matrices_with(3, 3)),
+        sample(matrices_with(2, 2, seed=1)),
+        sample(matrices_with(1, 1)),
+        sample(matrices_with(4, 4)),
+        sample(matrices_with(2, 3, 3)),
+        sample(matrices_with(2, 1, 2, 2)),
+        sample(np.diag([1.0, -2.0, 1.0])),
+        sample(values(0, 0)),
+        sample(values(0, 2, 2)),
+    ]
+
+
+def _singular_samples(skip_derivatives: str = "") -> list[Any]:
+    return [
+        sample(x, skip_derivatives=skip_derivatives)
+        for x in (
+            np.ones((2, 2)),
+            np.zeros((2, 2)),
+            np.zeros((3, 3)),
+            np.diag([1.0, 1.0, 0.0]),
+            np.diag([2.0, 0.0, 0.0]),
+            np.arange(9.0).reshape(3, 3),
+            np.stack([np.eye(3), np.ones((3, 3))]),
+            values(4, 2) @ values(2, 4, seed=1),
+        )
+    ]
+
+
+def _cofactors_reference(x: Any) -> Any:
+    """Compute each cofactor as the determinant of a minor."""
+    out = np.empty_like(x)
+    for i in range(x.shape[-1]):
+        for j in range(x.shape[-1]):
+            minor = np.delete(np.delete(x, i, -2), j, -1)
+            out[..., i, j] = (-1.0) ** (i + j) * np.linalg.det(minor)
+    return out
+
+
+@differentiable(
+    vjps=dict(x=_cofactors_slope),
+    jvps=dict(x=_cofactors_slope),
+    cost=cubic_cost,
+    batch=batching.elementwise,
+    precision="widen",
+    to_float=True,
+    reference=_cofactors_reference,
+    samples=lambda: [
+        *_det_samples(),
+        *_singular_samples("third derivatives of det are not available at singular matrices"),
+        *square_rejected("cofactors"),
+    ],
+)
+def cofactors(x: Array, /) -> Array:
+    """Return the matrices of cofactors: the transposes of the adjugates, and the derivatives of the determinants.
+
+    Example:
+        >>> nt.cofactors(np.array([[1.0, 2.0], [2.0, 4.0]])).round(12)
+        array([[ 4., -2.],
+               [-2.,  1.]])
+    """
+    check_square("cofactors", x)
+    if not x.size:
+        return x.copy()
+    try:
+        inverse = np.linalg.inv(x)
+        condition = np.linalg.norm(x, 1, (-2, -1)) * np.linalg.norm(inverse, 1, (-2, -1))
+        if np.all(condition < np.finfo(x.dtype).eps ** -0.4):
+            return np.linalg.det(x)[..., None, None] * transposed(inverse)
+    except np.linalg.LinAlgError:
+        pass
+    # cof(u s v^T) = det(u) det(v) u cof(s) v^T, right for singular matrices too.
+    u, s, vh = run("cofactors", np.linalg.svd, x, "has a decomposition that did not converge")
+    return _sign(u, vh) * ((u * _products_but_one(s)[..., None, :]) @ vh)
+
+
+def _det_pull(g: Array, x: Array) -> Array:
+    return g[..., None, None] * cofactors(x)
+
+
+def _det_push(t: Array, x: Array) -> Array:
+    return (cofactors(x) * t).sum(axis=(-2, -1))
+
+
+@differentiable(
+    vjps=dict(x=_det_pull),
+    jvps=dict(x=_det_push),
+    cost=cubic_cost,
+    batch=batching.elementwise,
+    precision="widen",
+    to_float=True,
+    numpy=np.linalg.det,
+    samples=lambda: [*_det_samples(), *_singular_samples(), *square_rejected("det")],
+)
+def det(x: Array, /) -> Array:
+    """Return the determinants of square matrices. First and second derivatives are right at singular matrices too.
+
+    Args:
+        x: of shape (..., n, n); the result has shape (...).
+
+    Example:
+        >>> nt.det(np.array([[2.0, 0.0], [0.0, 4.0]]))
+        array(8.)
+    """
+    check_square("det", x)
+    return np.linalg.det(x)
+
+
+def _inverse(x: Array) -> Array:
+    try:
+        return inv(x)
+    except ArgumentError as error:
+        raise GradientError(
+            f"slogdet: x has shape {x.shape} and is singular, where the logarithm of the determinant is -inf and has "
+            "no derivative."
+        ) from error
+
+
+def _slogdet_pull(g: Sequence[Any], x: Array) -> Array:
+    # d log|det x| = <inv(x)^T, dx>; the sign is constant.
+    g_log = g[1]
+    if g_log is None:
+        return np.zeros(x.shape, x.dtype)
+    return g_log[..., None, None] * transposed(_inverse(x))
+
+
+def _slogdet_push(t: Array, x: Array) -> tuple[None, Array]:
+    return None, (transposed(_inverse(x)) * t).sum(axis=(-2, -1))
+
+
+@differentiable(
+    vjps=dict(x=_slogdet_pull),
+    jvps=dict(x=_slogdet_push),
+    cost=cubic_cost,
+    batch=batching.elementwise,
+    precision="widen",
+    to_float=True,
+    kinks="at singular matrices, where the logarithm is -inf",
+    numpy=np.linalg.slogdet,
+    samples=lambda: [
+        *_det_samples(),
+        *_singular_samples("singular matrices: the logarithm is -inf")[1:5],
+        *square_rejected("slogdet"),
+    ],
+)
+def slogdet(x: Array, /) -> tuple[Array, Array]:
+    """Return the signs of the determinants of square matrices, and the logarithms of their absolute values.
+
+    The sign is -1, 0 or 1, and its derivative 0. For a singular matrix the results are 0 and -inf.
+
+    Args:
+        x: of shape (..., n, n); the results have shape (...).
+
+    Example:
+        >>> sign, logarithm = nt.slogdet(np.array([[0.0, 1.0], [1.0, 0.0]]))
+        >>> float(sign), float(logarithm)
+        (-1.0, 0.0)
+    """
+    check_square("slogdet", x)
+    sign, logarithm = np.linalg.slogdet(x)
+    return np.asarray(sign), np.asarray(logarithm)
+
+
+def _pinv_pull(g: Array, x: Array, out: Array) -> Array:
+    # -p^T g p^T + (1 - x p) g^T p p^T + p^T p g^T (1 - p x), the transpose of the JVP below.
+    p, q, h = out, transposed(out), transposed(g)
+    left = (h @ p) @ q
+    right = p @ h
+    return left - x @ (p @ left) + q @ (right - (right @ p) @ x - g @ q)
+
+
+def _pinv_push(t: Array, x: Array, out: Array) -> Array:
+    # dp = -p dx p + p p^T dx^T (1 - x p) + (1 - p x) dx^T p^T p, as long as the rank does not change.
+    p, q, u = out, transposed(out), transposed(t)
+    left = q @ u
+    right = (u @ q) @ p
+    return p @ (left - (left @ x) @ p - t @ p) + right - p @ (x @ right)
+
+
+def _pinv_reference(x: Any, rtol: Any = None) -> Any:
+    return np.linalg.pinv(x, rtol=rtol)
+
+
+@differentiable(
+    vjps=dict(x=_pinv_pull),
+    jvps=dict(x=_pinv_push),
+    cost=cubic_cost,
+    batch=batching.elementwise,
+    precision="widen",
+    to_float=True,
+    kinks="where the rank changes",
+    numpy=np.linalg.pinv,
+    reference=_pinv_reference,
+    samples=lambda: [
+        sample(matrices_with(3, 3)),
+        sample(matrices_with(4, 2)),
+        sample(matrices_with(2, 4)),
+        sample(matrices_with(3, 1)),
+        sample(matrices_with(1, 1)),
+        sample(matrices_with(2, 4, 3)),
+        sample(matrices_with(2, 1, 2, 3)),
+        sample(matrices_with(3, 3), rtol=1e-3),
+        sample(matrices_with(3, 2) @ np.diag([1.0, 0.0]), skip_derivatives="the rank changes"),
+        sample(values(3, 0)),
+        rejected(ShapeError, "pinv: x has shape (3,); a matrix has two axes, a stack of them more.", np.ones(3)),
+    ],
+)
+def _pinv(x: Array, /, *, rtol: float | None = None) -> Array:
+    """Return the pseudoinverses of matrices."""
+    check_matrix("pinv", x)
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
+    cutoff = rtol
+    return run("pinv", lambda m: np.linalg.pinv(m, rtol=cutoff), x, "has a decomposition that did not converge")
+
+
+@face_of(_pinv)
+def pinv(x: Array, rcond: float | None = None, hermitian: bool = False, rtol: float | None = None) -> Array:
+    """Return the Moore-Penrose pseudoinverses of matrices.
+
+    The derivative is that along changes of `x` that keep its rank.
+
+    Args:
+        x: of shape (..., m, n); the result has shape (..., n, m).
+        rcond: NumPy's older name of `rtol`.
+        hermitian: accepted for NumPy's sake.
+        rtol: singular values up to this part of the largest count as zero; by default max(m, n) times the precision.
+
+    Example:
+        >>> nt.pinv(np.array([[2.0], [0.0]]))
+        array([[0.5, 0. ]])
+    """
+    return _pinv(x, rtol=rcond if rtol is None else rtol)
+
+
+def _lstsq_reference(a: Any, b: Any) -> Any:
+    return np.linalg.pinv(a) @ b if a.ndim > 2 else np.linalg.lstsq(a, b)[0]
+
+
+@composed(
+    reference=_lstsq_reference,
+    samples=lambda: [
+        sample(matrices_with(4, 2), values(4, seed=1)),
+        sample(matrices_with(4, 2), values(4, 3, seed=1)),
+        sample(matrices_with(3, 3), values(3, seed=1)),
+        sample(matrices_with(2, 4), values(2, seed=1)),
+        sample(matrices_with(2, 4), values(2, 3, seed=1)),
+        sample(matrices_with(3, 1), values(3, seed=1)),
+        sample(matrices_with(2, 4, 2), values(2, 4, 3, seed=1)),
+        sample(matrices_with(2, 4, 2), values(4, seed=1)),
+        rejected(
+            ShapeError,
+            "lstsq: a has shape (4, 2) and b has shape (3,); the rows of a (4) must be as many as those of b (3).",
+            np.ones((4, 2)),
+            np.ones(3),
+        ),
+    ],
+)
+def lstsq(a: Array, b: Array, rcond: float | None = None) -> Array:
+    """Return the x of least norm among those that make the norm of ``a @ x - b`` least.
+
+    The derivative is that along changes of `a` that keep its rank. (`np.linalg.lstsq` of tensors returns the
+    residuals, the rank and the singular values too.)
+
+    Args:
+        a: of shape (..., m, n).
+        b: a vector of shape (m,), or matrices of shape (..., m, k).
+        rcond: singular values up to this part of the largest count as zero.
+
+    Example:
+        >>> nt.lstsq(np.array([[1.0], [1.0]]), np.array([1.0, 3.0])).round(12)
+        array([2.])
+    """
+    a = a if hasattr(a, "shape") else np.asarray(a)
+    b = b if hasattr(b, "shape") else np.asarray(b)
+    rows = b.shape[0 if len(b.shape) == 1 else -2] if b.shape else None
+    if len(a.shape) < 2 or rows != a.shape[-2]:
+        raise ShapeError(
+            f"lstsq: a has shape {a.shape} and b has shape {b.shape}; the rows of a "
+            f"({a.shape[-2] if len(a.shape) > 1 else 'none'}) must be as many as those of b ({rows})."
+        )
+    return matmul(pinv(a, rcond), b)
+
+
+def _numpy_lstsq(a: Array, b: Array, rcond: float | None = None) -> tuple[Array, Array, int, Array]:
+    """Return all that `np.linalg.lstsq` does."""
+    x = lstsq(a, b, rcond)
+    s = svdvals(a)
+    rows, columns = a.shape
+    lengths = s.array if isinstance(s, Value) else s
+    cutoff = max(rows, columns) * np.finfo(lengths.dtype).eps if rcond is None else rcond
+    rank = int(np.sum(lengths > cutoff * np.max(lengths, initial=0.0)))
+    rest = matmul(a, x) - b
+    residuals = (rest * rest).sum(axis=0, keepdims=len(b.shape) == 1)
+    return x, residuals if rank == columns < rows else residuals[:0], rank, s
+
+
+numpy_faces[np.linalg.lstsq] = _numpy_lstsq
+
+
+@composed(
+    numpy=np.linalg.matrix_power,
+    samples=lambda: [
+        sample(matrices_with(3, 3), n=2),
+        sample(matrices_with(3, 3), n=0),
+        sample(matrices_with(3, 3), n=1),
+        sample(matrices_with(3, 3), n=-1),
+        sample(matrices_with(2, 2), n=7),
+        sample(matrices_with(2, 2), n=-3),
+        sample(matrices_with(2, 3, 3), n=3),
+        sample(matrices_with(2, 1, 2, 2), n=-2),
+        sample(matrices_with(1, 1), n=5),
+        rejected(
+            ShapeError,
+            "matrix_power: x has shape (2, 3); matrices must be square, the last two axes of one length.",
+            np.ones((2, 3)),
+            n=2,
+        ),
+        rejected(ArgumentError, "matrix_power: n is 0.5; powers of matrices are integers.", np.ones((2, 2)), n=0.5),
+    ],
+)
+def matrix_power(x: Array, n: int) -> Array:
+    """Return integer powers of square matrices; those of the inverse for negative `n`.
+
+    Example:
+        >>> nt.matrix_power(np.array([[1.0, 1.0], [0.0, 1.0]]), 3)
+        array([[1., 3.],
+               [0., 1.]])
+    """
+    x = x if hasattr(x, "shape") else np.asarray(x)
+    if not isinstance(n, int | np.integer):
+        raise ArgumentError(f"matrix_power: n is {n}; powers of matrices are integers.")
+    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(
+            f"matrix_power: x has shape {x.shape}; matrices must be square, the last two axes of one length."
+        )
+    if n in (0, 1):
+        # The identity, or a copy; the derivative is zero, or one.
+        return where(np.bool_(n), x, np.eye(x.shape[-1], dtype=x.dtype))
+    power: Any = None
+    square = inv(x) if n < 0 else x
+    n = int(n) if n > 0 else -int(n)
+    while n:
+        if n % 2:
+            power = square if power is None else matmul(power, square)
+        n //= 2
+        if n:
+            square = matmul(square, square)
+    return power
+
+
+_ORDERS: tuple[Any, ...] = ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
+
+
+@composed(
+    numpy=np.linalg.matrix_norm,
+    kinks="at 0 for 'fro', where the derivative is taken as 0; where singular values or sums are equal, or zero",
+    samples=lambda: [
+        *(sample(matrices_with(3, 2), ord=order) for order in _ORDERS),
+        sample(matrices_with(3, 3)),
+        sample(matrices_with(2, 3, 2), keepdims=True),
+        sample(matrices_with(2, 3, 2), keepdims=True, ord="nuc"),
+        sample(matrices_with(2, 1, 2, 3), ord=2),
+        sample(matrices_with(2, 2, 3), keepdims=True, ord=1),
+        sample(np.zeros((2, 2)), skip_derivatives="the norm of zero"),
+        rejected(
+            ArgumentError,
+            "matrix_norm: ord is 3; norms are 'fro', 'nuc', 1, -1, 2, -2, inf, -inf.",
+            np.ones((2, 2)),
+            ord=3,
+        ),
+        rejected(ShapeError, "matrix_norm: x has shape (3,); a matrix has two axes, a stack of them more.", np.ones(3)),
+    ],
+)
+def matrix_norm(x: Array, ord: Any = "fro", keepdims: bool = False) -> Array:
+    """Return norms of matrices.
+
+    Args:
+        x: of shape (..., m, n); the result has shape (...).
+        ord: "fro" (root of the sum of squares), "nuc" (sum of singular values), 2 and -2 (the largest and smallest
+            singular value), 1 and -1 (the largest and smallest column sum of absolute values), inf and -inf (of rows).
+        keepdims: keep the last two axes, with length 1.
+
+    Example:
+        >>> nt.matrix_norm(np.array([[3.0, 0.0], [0.0, -4.0]]), ord="nuc")
+        array(7.)
+    """
+    x = x if hasattr(x, "shape") else np.asarray(x)
+    if len(x.shape) < 2:
+        raise ShapeError(f"matrix_norm: x has shape {x.shape}; a matrix has two axes, a stack of them more.")
+    if ord not in _ORDERS:
+        raise ArgumentError(f"matrix_norm: ord is {ord!r}; norms are {', '.join(map(repr, _ORDERS))}.")
+    if ord not in ("nuc", 2, -2):
+        return norm(x, ord, (-2, -1), keepdims)
+    s = svdvals(x)
+    out = total(s, axis=-1) if ord == "nuc" else s[..., 0 if ord == 2 else -1]
+    return out[..., None, None] if keepdims else out

@@ -6,32 +6,56 @@ from typing import Any
 
 import numpy as np
 
-from .._typing import Array
+from .._typing import Array, Shape
 from ..core import batching
-from ..core.declare import linear
+from ..core.declare import composed, linear
 from ..core.op import Op
 from ..errors import ShapeError
+from .arithmetic import mul
+from .contractions import shape_of, tensordot
+from .products import as_array, flat, moved_axis
 from .samples import rejected, sample, values
 
 
-def _matmul_a(g: Array, a_shape: tuple[int, ...], b: Array) -> Array:
+def _product(a: Any, b: Any) -> Any:
+    """Multiply as matmul does, on arrays or tensors."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return _multiply(a, b)
+    return matmul(a, b)
+
+
+def _multiply(a: Any, b: Any) -> Any:
+    # A stack of matrices times one matrix is one large product of the stack's rows.
+    if a.ndim > 2 and b.ndim <= 2 and a.flags.c_contiguous:
+        rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+        return np.matmul(rows, b).reshape(a.shape[:-1] + b.shape[1:])
+    return np.matmul(a, b)
+
+
+def _matmul_a(g: Array, a_shape: Shape, b: Array) -> Array:
     # d(ab) = da b: the cotangent of a is g times the transpose of b, vectors taken as rows (a) and columns (b).
     if len(b.shape) == 1:
         return g[..., None] * b if len(a_shape) > 1 else g * b
     if len(a_shape) == 1:
         return (b @ g[..., None])[..., 0]
-    return g @ b.swapaxes(-1, -2)
+    rows, inner, columns = a_shape[-2], a_shape[-1], b.shape[-1]
+    if len(a_shape) == 2 and len(b.shape) > 2 and rows * inner >= columns * (rows + inner):
+        # Summing over the stack within one product is cheaper than summing products of this size.
+        axes = (*range(len(b.shape) - 2), len(b.shape) - 1)
+        return tensordot(g, b, axes=(axes, axes))
+    return _product(g, b.swapaxes(-1, -2))
 
 
-def _matmul_b(g: Array, b_shape: tuple[int, ...], a: Array) -> Array:
+def _matmul_b(g: Array, b_shape: Shape, a: Array) -> Array:
     if len(a.shape) == 1:
         return a[:, None] * g[..., None, :] if len(b_shape) > 1 else g * a
-    if len(b_shape) == 1:
-        return (a.swapaxes(-1, -2) @ g[..., None])[..., 0]
+    if len(b_shape) <= 2 and len(a.shape) > 2:
+        count = math.prod(a.shape[:-1])
+        a, g = a.reshape((count, a.shape[-1])), g.reshape((count, *b_shape[1:]))
     return a.swapaxes(-1, -2) @ g
 
 
-def _matmul_cost(out: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> int:
+def _matmul_cost(out: Shape, a: Shape, b: Shape) -> int:
     return 2 * math.prod(out) * a[-1]
 
 
@@ -52,7 +76,7 @@ def _matmul_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], para
     cost=_matmul_cost,
     precision="lower",
     batch=_matmul_batch,
-    numpy=np.matmul,
+    numpy=(np.matmul, np.linalg.matmul),
     also=("mm", "bmm"),
     samples=lambda: [
         sample(values(2, 3), values(3, 4, seed=1)),
@@ -62,16 +86,38 @@ def _matmul_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], para
         sample(values(5, 2, 3), values(5, 3, 4, seed=1)),
         sample(values(5, 2, 3), values(3, 4, seed=1)),
         sample(values(2, 3), values(5, 3, 4, seed=1)),
+        sample(values(4, 3), values(2, 3, 2, 3, 1, seed=1)),
         sample(values(4, 1, 2, 3), values(5, 3, 2, seed=1)),
         sample(values(5, 2, 3), values(3, seed=1)),
         sample(values(3), values(5, 3, 2, seed=1)),
         sample(values(2, 0), values(0, 3)),
+        sample(values(2, 0, 3), values(3, 2)),
+        sample(values(2, 2, 0), values(0)),
         rejected(
             ShapeError,
             "matmul: a has shape (2, 3) and b has shape (4, 3); the last axis of a (3) must equal the second-to-last "
             "axis of b (4). Did you mean matmul(a, b.T)?",
             np.ones((2, 3)),
             np.ones((4, 3)),
+        ),
+        rejected(
+            ShapeError,
+            "matmul: a has shape (5, 2, 3) and b has shape (2,); the last axis of a (3) must equal the only axis of b "
+            "(2).",
+            np.ones((5, 2, 3)),
+            np.ones(2),
+        ),
+        rejected(
+            ShapeError,
+            "matmul: a has shape (2, 3) and b has shape (); numbers are multiplied with *.",
+            np.ones((2, 3)),
+            2.0,
+        ),
+        rejected(
+            ShapeError,
+            "matmul: a has shape (2, 2, 3) and b has shape (3, 3, 2); the leading axes (2,) and (3,) do not broadcast.",
+            np.ones((2, 2, 3)),
+            np.ones((3, 3, 2)),
         ),
     ],
 )
@@ -89,11 +135,14 @@ def matmul(a: Array, b: Array, /) -> Array:
         >>> nt.matmul(np.array([[1.0, 2.0]]), np.array([3.0, 4.0]))
         array([11.])
     """
-    _check_matmul(np.shape(a), np.shape(b))
-    return np.matmul(a, b)
+    try:
+        return _multiply(a, b)
+    except (ValueError, AttributeError):
+        _check_matmul(np.shape(a), np.shape(b))
+        raise
 
 
-def _check_matmul(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+def _check_matmul(a: Shape, b: Shape) -> None:
     if not a or not b:
         raise ShapeError(f"matmul: a has shape {a} and b has shape {b}; numbers are multiplied with *.")
     inner = b[0] if len(b) == 1 else b[-2]
@@ -116,3 +165,198 @@ def _check_matmul(a: tuple[int, ...], b: tuple[int, ...]) -> None:
             raise ShapeError(
                 f"matmul: a has shape {a} and b has shape {b}; the leading axes {a[:-2]} and {b[:-2]} do not broadcast."
             ) from error
+
+
+def _dot_samples() -> list[Any]:
+    return [
+        sample(values(3), values(3, seed=1)),
+        sample(values(2, 3), values(3, seed=1)),
+        sample(values(3), values(3, 2, seed=1)),
+        sample(values(2, 3), values(3, 2, seed=1)),
+        sample(values(4, 2, 3), values(3, 2, seed=1)),
+        sample(values(4, 2, 3), values(2, 3, 2, seed=1)),
+        sample(values(3), values(2, 3, 2, seed=1)),
+        sample(values(), values(2, 3, seed=1)),
+        sample(values(2, 3), 2.0),
+        sample(values(2, 0), values(0, 3)),
+    ]
+
+
+@composed(
+    numpy=np.dot,
+    samples=lambda: [
+        *_dot_samples(),
+        rejected(
+            ShapeError,
+            "dot: a has shape (2, 3) and b has shape (4, 3); the last axis of a (3) must have the length of axis 0 of "
+            "b (4).",
+            np.ones((2, 3)),
+            np.ones((4, 3)),
+        ),
+    ],
+)
+def dot(a: Array, b: Array) -> Array:
+    """Return the sum of products over the last axis of `a` and the second-to-last (or only) axis of `b`.
+
+    For vectors and matrices it is ``a @ b``; with a number it is ``a * b``; stacks are multiplied each with each, as
+    NumPy does, where `matmul` pairs them off.
+
+    Example:
+        >>> nt.dot(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+        array(11.)
+    """
+    a_shape, b_shape = shape_of(a), shape_of(b)
+    if not a_shape or not b_shape:
+        return mul(a, b)
+    _check_lengths("dot", a_shape, b_shape, max(len(b_shape) - 2, 0))
+    if len(b_shape) <= 2 or len(a_shape) == 1:
+        return matmul(a, b)
+    return tensordot(a, b, axes=(len(a_shape) - 1, len(b_shape) - 2))
+
+
+def _check_lengths(name: str, a: Shape, b: Shape, b_axis: int) -> None:
+    if a[-1] != b[b_axis]:
+        raise ShapeError(
+            f"{name}: a has shape {a} and b has shape {b}; the last axis of a ({a[-1]}) must have the length of axis "
+            f"{b_axis} of b ({b[b_axis]})."
+        )
+
+
+@composed(
+    numpy=np.inner,
+    samples=lambda: [
+        sample(values(3), values(3, seed=1)),
+        sample(values(2, 3), values(3, seed=1)),
+        sample(values(3), values(2, 3, seed=1)),
+        sample(values(2, 3), values(4, 3, seed=1)),
+        sample(values(4, 2, 3), values(2, 5, 3, seed=1)),
+        sample(values(4, 2, 3), values(5, 3, seed=1)),
+        sample(values(), values(2, 3, seed=1)),
+        sample(values(2, 3), 2.0),
+        sample(values(2, 0), values(3, 0)),
+        rejected(
+            ShapeError,
+            "inner: a has shape (2, 3) and b has shape (3, 2); the last axis of a (3) must have the length of axis 1 "
+            "of b (2).",
+            np.ones((2, 3)),
+            np.ones((3, 2)),
+        ),
+    ],
+)
+def inner(a: Array, b: Array) -> Array:
+    """Return the sum of products over the last axes of `a` and `b`; with a number it is ``a * b``.
+
+    Example:
+        >>> nt.inner(np.ones((2, 3)), np.ones((4, 3))).shape
+        (2, 4)
+    """
+    a_shape, b_shape = shape_of(a), shape_of(b)
+    if not a_shape or not b_shape:
+        return mul(a, b)
+    _check_lengths("inner", a_shape, b_shape, len(b_shape) - 1)
+    if len(b_shape) == 1:
+        return matmul(a, b)
+    if len(b_shape) == 2:
+        return matmul(a, b.swapaxes(0, 1))
+    return tensordot(a, b, axes=(len(a_shape) - 1, len(b_shape) - 1))
+
+
+@composed(
+    numpy=np.vdot,
+    samples=lambda: [
+        sample(values(3), values(3, seed=1)),
+        sample(values(2, 3), values(2, 3, seed=1)),
+        sample(values(2, 3), values(6, seed=1)),
+        sample(values(), values(seed=1)),
+        sample(values(1), values(1, seed=1)),
+        sample(values(2, 1, 3), values(3, 2, seed=1)),
+        sample(values(0), values(0)),
+        sample(values(1, 1), values(seed=1)),
+        rejected(
+            ShapeError,
+            "vdot: a has shape (2, 3) with 6 elements and b has shape (4,) with 4; both must have as many.",
+            np.ones((2, 3)),
+            np.ones(4),
+        ),
+    ],
+)
+def vdot(a: Array, b: Array) -> Array:
+    """Return the sum of products of all elements of `a` and `b`, in order.
+
+    Example:
+        >>> nt.vdot(np.ones((2, 3)), np.ones((2, 3)))
+        array(6.)
+    """
+    a_shape, b_shape = shape_of(a), shape_of(b)
+    if math.prod(a_shape) != math.prod(b_shape):
+        raise ShapeError(
+            f"vdot: a has shape {a_shape} with {math.prod(a_shape)} elements and b has shape {b_shape} with "
+            f"{math.prod(b_shape)}; both must have as many."
+        )
+    return matmul(flat(a), flat(b))
+
+
+def _vecdot_reference(a: Any, b: Any, axis: int = -1) -> Any:
+    return np.sum(np.multiply(a, b), axis=axis)
+
+
+@composed(
+    numpy=(np.vecdot, np.linalg.vecdot),
+    reference=_vecdot_reference,
+    samples=lambda: [
+        sample(values(3), values(3, seed=1)),
+        sample(values(2, 3), values(2, 3, seed=1)),
+        sample(values(2, 3), values(2, 3, seed=1), axis=0),
+        sample(values(2, 3), values(3, seed=1)),
+        sample(values(4, 1, 3), values(2, 3, seed=1)),
+        sample(values(2, 0), values(2, 0)),
+        sample(values(1), values(1, seed=1)),
+        sample(values(2, 3, 4), values(2, 3, 4, seed=1), axis=-2),
+        rejected(
+            ShapeError,
+            "vecdot: a has shape (2, 3) and b has shape (4,); axis -1 must have one length in both.",
+            np.ones((2, 3)),
+            np.ones(4),
+        ),
+    ],
+)
+def vecdot(a: Array, b: Array, axis: int = -1) -> Array:
+    """Return the sums of products of vectors along `axis`; the other axes broadcast.
+
+    Example:
+        >>> nt.vecdot(np.ones((2, 3)), np.ones((2, 3)))
+        array([3., 3.])
+    """
+    a, b = as_array(a), as_array(b)
+    if not a.shape or not b.shape or a.shape[axis] != b.shape[axis]:
+        raise ShapeError(
+            f"vecdot: a has shape {a.shape} and b has shape {b.shape}; axis {axis} must have one length in both."
+        )
+    left, right = moved_axis(a, axis, -1), moved_axis(b, axis, -1)
+    return (left[..., None, :] @ right[..., :, None])[..., 0, 0]
+
+
+@composed(
+    samples=lambda: [
+        sample(values(2, 4), values(2, 3, seed=1), values(3, 4, seed=2)),
+        sample(values(4), values(2, 3, seed=1), values(3, 4, seed=2)),
+        sample(values(2, 1), values(2, 3, seed=1), values(3, 4, seed=2)),
+        sample(values(), values(2, 3, seed=1), values(3, 4, seed=2)),
+        sample(values(4), values(2, 3, seed=1), values(3, 4, seed=2), beta=0.5),
+        sample(values(4), values(2, 3, seed=1), values(3, 4, seed=2), alpha=-2.0),
+        sample(values(2, 4), values(2, 3, seed=1), values(3, 4, seed=2), beta=2.0, alpha=0.5),
+        sample(values(2, 3), values(2, 0), values(0, 3)),
+    ],
+    reference=lambda addend, a, b, beta=1.0, alpha=1.0: beta * addend + alpha * np.matmul(a, b),
+)
+def addmm(addend: Array, a: Array, b: Array, beta: float = 1.0, alpha: float = 1.0) -> Array:
+    """Return ``beta * addend + alpha * (a @ b)``.
+
+    Example:
+        >>> nt.addmm(np.ones(2), np.eye(2), np.eye(2), alpha=3.0)
+        array([[4., 1.],
+               [1., 4.]])
+    """
+    product = matmul(a, b)
+    scaled = product if alpha == 1.0 else product * alpha
+    return scaled + (addend if beta == 1.0 else addend * beta)

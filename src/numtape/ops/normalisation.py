@@ -1,1 +1,428 @@
-"""Normalisation layers as functions."""
+"""Normalisation of channels, axis 1 of an array: batch, group and instance norm."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .._typing import Array, NDArray, Shape
+from ..core.declare import composed, differentiable
+from ..core.value import Value
+from ..core.write import check_writable, mark_written
+from ..errors import ArgumentError, OperandError, ShapeError
+from . import row_normalisation as row_normalisation
+from .arithmetic import add, mul, sub
+from .rectifiers import as_array, as_constant
+from .row_normalisation import layer_normalise
+from .samples import rejected, sample, values
+from .shapes import broadcast_to
+
+
+def _channels(x: Array) -> Array:
+    """Return `x` with all axes after that of the channels as one."""
+    return x.reshape((x.shape[0], x.shape[1], math.prod(x.shape[2:])))
+
+
+def _each_channel(parameter: Array) -> Array:
+    return parameter.reshape((1, -1, 1))
+
+
+def _mean(x: Array) -> Array:
+    """Return the mean of each channel, with axes of length 1."""
+    return x.sum(axis=(0, 2), keepdims=True) * (1.0 / max(x.shape[0] * x.shape[2], 1))
+
+
+def _centre(x: Array, eps: float) -> tuple[Array, Array]:
+    """Return channels with their means taken off, and 1 / their standard deviations."""
+    channels = _channels(x)
+    centred = channels - _mean(channels)
+    return centred, (_mean(centred * centred) + eps) ** -0.5
+
+
+def _batch_pull(
+    g: tuple[Array, Array, Array], x: Array, weight: Array, eps: float, needs: tuple[bool, ...]
+) -> tuple[Array, Array, Array]:
+    # With c = x - mean: dx = weight / std (g - mean(g) - c mean(g c) / var), and the like for mean and var.
+    g_out, g_mean, g_var = g
+    centred, inverse = _centre(x, eps)
+    count = centred.shape[0] * centred.shape[2]
+    pulled: Any = np.zeros(centred.shape, centred.dtype) if g_out is None else None
+    g_weight = g_bias = np.zeros(centred.shape[1], centred.dtype)
+    if g_out is not None:
+        g_channels = _channels(g_out)
+        g_mean_of, product_mean = _mean(g_channels), _mean(g_channels * centred)
+        scale = inverse if weight is None else inverse * _each_channel(weight)
+        if needs[0]:
+            pulled = (g_channels - g_mean_of - centred * (product_mean * inverse * inverse)) * scale
+        g_weight = (product_mean * inverse * count).reshape((-1,))
+        g_bias = (g_mean_of * count).reshape((-1,))
+    if needs[0]:
+        if g_mean is not None:
+            pulled = pulled + _each_channel(g_mean) * (1.0 / count)
+        if g_var is not None:
+            pulled = pulled + centred * (_each_channel(g_var) * (2.0 / count))
+        pulled = pulled.reshape(x.shape)
+    return pulled, g_weight, g_bias
+
+
+def _batch_push(t: Array, x: Array, weight: Array, eps: float) -> tuple[Array, Array, Array]:
+    centred, inverse = _centre(x, eps)
+    t_channels = _channels(t)
+    t_mean, product_mean = _mean(t_channels), _mean(t_channels * centred)
+    scale = inverse if weight is None else inverse * _each_channel(weight)
+    pushed = (t_channels - t_mean - centred * (product_mean * inverse * inverse)) * scale
+    return pushed.reshape(x.shape), t_mean.reshape((-1,)), (product_mean * 2.0).reshape((-1,))
+
+
+def _batch_push_weight(t: Array, x: Array, eps: float) -> tuple[Array, None, None]:
+    centred, inverse = _centre(x, eps)
+    return (centred * (inverse * _each_channel(t))).reshape(x.shape), None, None
+
+
+def _batch_push_bias(t: Array, x_shape: Shape) -> tuple[Array, None, None]:
+    return broadcast_to(t.reshape((-1,) + (1,) * (len(x_shape) - 2)), x_shape), None, None
+
+
+def _batch_reference(x: Array, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Any:
+    over = (0, *range(2, x.ndim))
+    mean, var = np.mean(x, over), np.var(x, over)
+    shape = (-1,) + (1,) * (x.ndim - 2)
+    h = (x - mean.reshape(shape)) / np.sqrt(var.reshape(shape) + eps)
+    out = h * (1.0 if weight is None else weight.reshape(shape)) + (0.0 if bias is None else bias.reshape(shape))
+    return out, mean, var
+
+
+@differentiable(
+    vjp=_batch_pull,
+    jvps={"x": _batch_push, "weight": _batch_push_weight, "bias": _batch_push_bias},
+    cost=lambda out, x, *shapes, **params: 8 * math.prod(x),
+    to_float=True,
+    precision="widen",
+    reference=_batch_reference,
+    samples=lambda: [
+        sample(values(5, 3)),
+        sample(values(5, 3), values(3, seed=1)),
+        sample(values(5, 3), values(3, seed=1), values(3, seed=2)),
+        sample(values(5, 3), None, values(3, seed=2), eps=0.1),
+        sample(values(4, 3, 2), values(3, seed=1), values(3, seed=2)),
+        sample(values(2, 3, 2, 2), values(3, seed=1), values(3, seed=2)),
+        sample(values(2, 1, 3), values(1, seed=1), values(1, seed=2)),
+        sample(values(1, 2, 5), values(2, seed=1), values(2, seed=2)),
+    ],
+)
+def _batch_normalise(
+    x: Array, weight: Array = None, bias: Array = None, /, *, eps: float = 1e-5
+) -> tuple[Array, Array, Array]:
+    """Return each channel normalised over the batch, with the means and the variances (of ``ddof=0``)."""
+    channels = _channels(x)
+    mean = _mean(channels)
+    out: NDArray = channels - mean
+    var = np.einsum("ncs,ncs->c", out, out) / (out.shape[0] * out.shape[2])
+    scale = (var + eps) ** -0.5
+    out *= _each_channel(scale if weight is None else scale * weight)
+    if bias is not None:
+        out += _each_channel(bias)
+    return out.reshape(x.shape), mean.reshape(-1), var
+
+
+def _check_buffer(argument: str, buffer: Any) -> NDArray:
+    """Return the array of a running statistic that can be written."""
+    if isinstance(buffer, Value):
+        array: NDArray = as_constant("batch_norm", argument, buffer)
+        check_writable("batch_norm", buffer, True)
+        return array
+    if not isinstance(buffer, np.ndarray):
+        raise OperandError(
+            f"batch_norm: {argument} is of type {type(buffer).__name__}; it is updated in place and must be an array or "
+            "a tensor."
+        )
+    return buffer
+
+
+def _update(buffer: Any, array: NDArray, value: NDArray, momentum: float) -> None:
+    """Move a running statistic towards that of a batch."""
+    array += (momentum * (value.astype(array.dtype) - array)).astype(array.dtype)
+    if isinstance(buffer, Value):
+        mark_written(buffer, buffer.node)
+
+
+def _batch_norm_reference(
+    x: Array,
+    running_mean: Any,
+    running_var: Any,
+    weight: Array = None,
+    bias: Array = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Array:
+    if training:
+        return _batch_reference(x, weight, bias, eps)[0]
+    shape = (-1,) + (1,) * (x.ndim - 2)
+    h = (x - np.reshape(running_mean, shape)) / np.sqrt(np.reshape(running_var, shape) + eps)
+    return h * (1.0 if weight is None else weight.reshape(shape)) + (0.0 if bias is None else bias.reshape(shape))
+
+
+_RUNNING = ([0.5, -1.0, 2.0], [1.0, 0.5, 2.0])
+
+
+@composed(
+    reference=_batch_norm_reference,
+    samples=lambda: [
+        sample(values(5, 3), None, None, training=True),
+        sample(values(5, 3), None, None, values(3, seed=1), values(3, seed=2), training=True),
+        sample(values(4, 3, 2), None, None, values(3, seed=1), values(3, seed=2), True, 0.1, 0.5),
+        sample(values(4, 3), running_mean=np.zeros(3), running_var=np.ones(3), training=True),
+        sample(values(5, 3), *_RUNNING),
+        sample(values(5, 3), *_RUNNING, values(3, seed=1)),
+        sample(values(5, 3), *_RUNNING, None, values(3, seed=2)),
+        sample(values(4, 3, 2), *_RUNNING, values(3, seed=1), values(3, seed=2)),
+        sample(values(2, 3, 2, 2), *_RUNNING, values(3, seed=1), values(3, seed=2), eps=0.1),
+        sample(values(1, 3), *_RUNNING),
+        sample(values(0, 3), *_RUNNING),
+        rejected(
+            ArgumentError,
+            "batch_norm: x has shape (1, 3); training needs more than one value for each channel, to have a variance.",
+            np.ones((1, 3)),
+            None,
+            None,
+            training=True,
+        ),
+        rejected(
+            ArgumentError,
+            "batch_norm: running_mean and running_var are needed unless training is True.",
+            np.ones((2, 3)),
+            None,
+            None,
+        ),
+        rejected(
+            ShapeError,
+            "batch_norm: x has shape (2, 3) and running_var has shape (2,); it must hold one number for each of 3 "
+            "channels, on axis 1 of x.",
+            np.ones((2, 3)),
+            np.ones(3),
+            np.ones(2),
+        ),
+        rejected(
+            OperandError,
+            "batch_norm: running_mean is of type list; it is updated in place and must be an array or a tensor.",
+            np.ones((2, 3)),
+            *_RUNNING,
+            training=True,
+        ),
+        rejected(
+            ShapeError,
+            "batch_norm: x has shape (3,); it must have shape (batch, channels, ...).",
+            np.ones(3),
+            *_RUNNING,
+        ),
+    ],
+)
+def batch_norm(
+    x: Array,
+    running_mean: Any,
+    running_var: Any,
+    weight: Array = None,
+    bias: Array = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Array:
+    """Return x with each channel normalised, then scaled and shifted.
+
+    In training, mean and variance are those of the batch, and the running ones move towards them by `momentum`, in
+    place and outside of the record. Otherwise the running ones are used.
+
+    Args:
+        x: of shape (batch, channels, ...).
+        running_mean: an array or untracked tensor of one number for each channel, or None in training.
+        running_var: the same, for variances; those of batches go in with ``ddof=1``.
+        weight: a factor for each channel; None for 1.
+        bias: a summand for each channel; None for 0.
+        training: whether to use and to remember the batch's statistics.
+        momentum: how far the running statistics move, from 0 to 1.
+        eps: added to the variance, which is that with ``ddof=0``.
+
+    Raises:
+        ShapeError: if the shapes do not match.
+        ArgumentError: if a batch has one value for each channel only, or running statistics are missing.
+
+    Example:
+        >>> mean, var = np.zeros(1), np.ones(1)
+        >>> nt.batch_norm(np.array([[1.0], [3.0]]), mean, var, training=True, eps=0.0)
+        array([[-1.],
+               [ 1.]])
+        >>> mean, var
+        (array([0.2]), array([1.1]))
+    """
+    x = as_array(x)
+    _check_channels("batch_norm", x, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    if not training:
+        return _batch_norm_by(x, running_mean, running_var, weight, bias, eps)
+    count = x.shape[0] * math.prod(x.shape[2:])
+    if count < 2:
+        raise ArgumentError(
+            f"batch_norm: x has shape {x.shape}; training needs more than one value for each channel, to have a "
+            "variance."
+        )
+    buffers = [
+        (buffer, _check_buffer(argument, buffer), position)
+        for position, argument, buffer in ((1, "running_mean", running_mean), (2, "running_var", running_var))
+        if buffer is not None
+    ]
+    parts = _batch_normalise(x, weight, bias, eps=eps)
+    for buffer, array, position in buffers:
+        value: Any = getattr(parts[position], "array", parts[position])
+        _update(buffer, array, value * (count / (count - 1)) if position == 2 else value, momentum)
+    return parts[0]
+
+
+def _batch_norm_by(x: Array, running_mean: Any, running_var: Any, weight: Array, bias: Array, eps: float) -> Array:
+    """Return x normalised by given means and variances."""
+    if running_mean is None or running_var is None:
+        raise ArgumentError("batch_norm: running_mean and running_var are needed unless training is True.")
+    mean = as_constant("batch_norm", "running_mean", running_mean)
+    scale: Any = ((as_constant("batch_norm", "running_var", running_var) + eps) ** -0.5).astype(x.dtype)
+    if weight is not None:
+        scale = mul(weight, scale)
+    shift = mul(scale, mean.astype(x.dtype))
+    shift = -shift if bias is None else sub(bias, shift)
+    return _scale_and_shift(x, scale, shift)
+
+
+def _check_channels(name: str, x: Array, least_axes: int, **parameters: Array) -> None:
+    """Raise if x has no channels, or if a parameter does not hold one number for each of them."""
+    if len(x.shape) < least_axes:
+        axes = "(batch, channels, ...)" if least_axes == 2 else "(batch, channels, length, ...)"
+        raise ShapeError(f"{name}: x has shape {x.shape}; it must have shape {axes}.")
+    for parameter, operand in parameters.items():
+        if operand is not None and as_array(operand).shape != (x.shape[1],):
+            raise ShapeError(
+                f"{name}: x has shape {x.shape} and {parameter} has shape {as_array(operand).shape}; it must hold one "
+                f"number for each of {x.shape[1]} channels, on axis 1 of x."
+            )
+
+
+def _on_channels(parameter: Array, ndim: int) -> Array:
+    """Return an array of one number for each channel in a shape that broadcasts along axis 1."""
+    return as_array(parameter).reshape((-1,) + (1,) * (ndim - 2))
+
+
+def _scale_and_shift(x: Array, weight: Array, bias: Array) -> Array:
+    ndim = len(x.shape)
+    if weight is not None:
+        x = mul(x, _on_channels(weight, ndim))
+    return x if bias is None else add(x, _on_channels(bias, ndim))
+
+
+def _group_reference(x: Array, num_groups: int, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Array:
+    grouped = x.reshape(x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:])
+    over = tuple(range(2, grouped.ndim))
+    h = (grouped - grouped.mean(over, keepdims=True)) / np.sqrt(grouped.var(over, keepdims=True) + eps)
+    shape = (-1,) + (1,) * (x.ndim - 2)
+    h = h.reshape(x.shape) * (1.0 if weight is None else weight.reshape(shape))
+    return h + (0.0 if bias is None else bias.reshape(shape))
+
+
+@composed(
+    reference=_group_reference,
+    samples=lambda: [
+        sample(values(2, 4, 3), 2),
+        sample(values(2, 4, 3), 2, values(4, seed=1)),
+        sample(values(2, 4, 3), 2, values(4, seed=1), values(4, seed=2)),
+        sample(values(2, 4, 3), 1, None, values(4, seed=2)),
+        sample(values(2, 4, 3), 4, eps=0.1),
+        sample(values(2, 6), 2, values(6, seed=1), values(6, seed=2)),
+        sample(values(2, 4, 2, 3), 2, values(4, seed=1), values(4, seed=2)),
+        sample(values(1, 2, 3), 1),
+        sample(values(0, 4, 3), 2),
+        rejected(
+            ArgumentError,
+            "group_norm: x has shape (2, 4) with 4 channels on axis 1, which num_groups (3) does not divide.",
+            np.ones((2, 4)),
+            3,
+        ),
+        rejected(
+            ShapeError,
+            "group_norm: x has shape (2, 4) and weight has shape (3,); it must hold one number for each of 4 channels, "
+            "on axis 1 of x.",
+            np.ones((2, 4)),
+            2,
+            weight=np.ones(3),
+        ),
+        rejected(
+            ShapeError,
+            "group_norm: x has shape (4,); it must have shape (batch, channels, ...).",
+            np.ones(4),
+            2,
+        ),
+    ],
+)
+def group_norm(x: Array, num_groups: int, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Array:
+    """Return x with each group of channels of each member of the batch normalised, then scaled and shifted.
+
+    Args:
+        x: of shape (batch, channels, ...).
+        num_groups: into how many groups the channels are cut.
+        weight: a factor for each channel; None for 1.
+        bias: a summand for each channel; None for 0.
+        eps: added to the variance, which is that with ``ddof=0``.
+
+    Raises:
+        ShapeError: if the shapes do not match.
+        ArgumentError: if num_groups does not divide the number of channels.
+
+    Example:
+        >>> nt.group_norm(np.array([[1.0, 3.0, 10.0, 30.0]]), 2, eps=0.0)
+        array([[-1.,  1., -1.,  1.]])
+    """
+    x = as_array(x)
+    _check_channels("group_norm", x, 2, weight=weight, bias=bias)
+    if num_groups < 1 or x.shape[1] % num_groups:
+        raise ArgumentError(
+            f"group_norm: x has shape {x.shape} with {x.shape[1]} channels on axis 1, which num_groups ({num_groups}) "
+            "does not divide."
+        )
+    grouped = x.reshape((x.shape[0] * num_groups, math.prod(x.shape[1:]) // num_groups))
+    return _scale_and_shift(layer_normalise(grouped, eps=eps).reshape(x.shape), weight, bias)
+
+
+@composed(
+    reference=lambda x, weight=None, bias=None, eps=1e-5: _group_reference(x, x.shape[1], weight, bias, eps),
+    samples=lambda: [
+        sample(values(2, 3, 4)),
+        sample(values(2, 3, 4), values(3, seed=1)),
+        sample(values(2, 3, 4), values(3, seed=1), values(3, seed=2)),
+        sample(values(2, 3, 4), None, values(3, seed=2)),
+        sample(values(2, 3, 2, 2), values(3, seed=1), values(3, seed=2), eps=0.1),
+        sample(values(1, 1, 5)),
+        sample(values(2, 2, 1), eps=0.5),
+        sample(values(0, 3, 4)),
+        rejected(
+            ShapeError,
+            "instance_norm: x has shape (2, 3); it must have shape (batch, channels, length, ...).",
+            np.ones((2, 3)),
+        ),
+    ],
+)
+def instance_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Array:
+    """Return x with each channel of each member of the batch normalised, then scaled and shifted.
+
+    Args:
+        x: of shape (batch, channels, length, ...).
+        weight: a factor for each channel; None for 1.
+        bias: a summand for each channel; None for 0.
+        eps: added to the variance, which is that with ``ddof=0``.
+
+    Raises:
+        ShapeError: if the shapes do not match.
+
+    Example:
+        >>> nt.instance_norm(np.array([[[1.0, 3.0], [10.0, 30.0]]]), eps=0.0)
+        array([[[-1.,  1.],
+                [-1.,  1.]]])
+    """
+    x = as_array(x)
+    _check_channels("instance_norm", x, 3, weight=weight, bias=bias)
+    rows = x.reshape((x.shape[0] * x.shape[1], math.prod(x.shape[2:])))
+    return _scale_and_shift(layer_normalise(rows, eps=eps).reshape(x.shape), weight, bias)

@@ -1,1 +1,233 @@
 """Norms of vectors and matrices."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .._typing import Array, Axis, NDArray
+from ..core import batching
+from ..core.declare import composed, differentiable
+from ..core.op import Structure
+from ..errors import ArgumentError
+from .arithmetic import abs, sign
+from .reductions import axis_out_of_bounds, max, min, positive_axes, restore_axes, share_among_ties, sum
+from .samples import rejected, sample, values
+from .selection import where
+
+_add_reduce: Any = np.add.reduce
+_maximum_reduce: Any = np.maximum.reduce
+_minimum_reduce: Any = np.minimum.reduce
+
+
+def _slope(weight: Array, x: Array, out: Array, ord: float, axis: Axis) -> Array:
+    """Return `weight` times the derivative of the norm `out` (of kept axes) by x; 0 where the norm is 0."""
+    if ord == 0:
+        return np.zeros(x.shape, x.dtype)
+    if ord == 1:
+        return weight * sign(x)
+    if math.isinf(ord):
+        return share_among_ties(weight, abs(x), out, axis) * sign(x)
+    is_zero = out == 0.0
+    safe = where(is_zero, 1.0, out)
+    if ord == 2:
+        return x * where(is_zero, 0.0, weight / safe)
+    # sign(x) (|x| / out) ** (ord - 1); at x = 0 it is taken as 0 also for powers below 1.
+    is_flat = x == 0.0
+    ratio = where(is_flat, 1.0, abs(x) / safe)
+    return where(is_zero, 0.0, weight) * where(is_flat, 0.0, sign(x) * ratio ** (ord - 1))
+
+
+def _vector_norm_vjp(g: Array, x: Array, out: Array, ord: float, axis: Axis, keepdims: bool) -> Array:
+    g, out = (restore_axes(y, x.shape, axis, keepdims) for y in (g, out))
+    return _slope(g, x, out, ord, axis)
+
+
+def _vector_norm_jvp(t: Array, x: Array, out: Array, ord: float, axis: Axis, keepdims: bool) -> Array:
+    out = restore_axes(out, x.shape, axis, keepdims)
+    return sum(_slope(t, x, out, ord, axis), axis=axis, keepdims=keepdims)
+
+
+def _nonzero_values(*shape: int) -> NDArray:
+    return values(*shape, avoid=(0,))
+
+
+@differentiable(
+    vjps={"x": _vector_norm_vjp},
+    jvps={"x": _vector_norm_jvp},
+    cost=lambda out, x, **params: 2 * math.prod(x),
+    structure=Structure.LANES,
+    batch=batching.along_axis,
+    precision="widen",
+    to_float=True,
+    kinks="at 0, where the derivative is taken as 0",
+    numpy=np.linalg.vector_norm,
+    samples=lambda: [
+        sample(_nonzero_values(5)),
+        sample(_nonzero_values(2, 3)),
+        sample(_nonzero_values(2, 3), axis=0),
+        sample(_nonzero_values(2, 3), axis=-1, keepdims=True),
+        sample(_nonzero_values(2, 3, 4), axis=(0, 2)),
+        sample(_nonzero_values(2, 3), ord=1, axis=1),
+        sample(_nonzero_values(2, 3), ord=np.inf, axis=1),
+        sample(_nonzero_values(2, 3), ord=-np.inf, axis=0, keepdims=True),
+        sample(_nonzero_values(2, 3), ord=0, axis=0),
+        sample(_nonzero_values(2, 3), ord=3, axis=(0, 1)),
+        sample(_nonzero_values(2, 3), ord=2.5, axis=1, keepdims=True),
+        sample(_nonzero_values(4), ord=0.5),
+        sample(_nonzero_values(4), ord=-1),
+        sample(np.array([[0.0, 1.0], [2.0, -1.0]]), ord=4, axis=1),
+        sample(np.array([[0.0, 1.0], [2.0, -1.0]]), axis=1),
+        sample(np.zeros((2, 3)), axis=1, skip_derivatives="the norm is 0"),
+        sample(np.zeros((2, 3)), ord=3, axis=1, skip_derivatives="the norm is 0"),
+        sample(_nonzero_values()),
+        sample(_nonzero_values(1)),
+        sample(values(2, 0), axis=1, skip_derivatives="the norm is 0"),
+        axis_out_of_bounds("vector_norm"),
+        rejected(
+            ArgumentError,
+            "vector_norm: ord is 'fro'; it is a number, inf or -inf.",
+            np.ones(3),
+            ord="fro",
+        ),
+    ],
+)
+def vector_norm(x: Array, /, *, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Return the norm ``sum(abs(x) ** ord) ** (1 / ord)`` over `axis` (all axes by default, taken as one vector).
+
+    Args:
+        x: any shape.
+        ord: the power; inf for the largest and -inf for the smallest absolute value, 0 for the number of elements
+            that are not zero (its derivative is 0).
+        axis: the axes that make up a vector.
+        keepdims: keep the reduced axes with length 1.
+
+    Example:
+        >>> nt.vector_norm(np.array([[3.0, -4.0], [5.0, 12.0]]), axis=1)
+        array([ 5., 13.])
+    """
+    if isinstance(ord, bool) or not isinstance(ord, int | float | np.number):
+        raise ArgumentError(f"vector_norm: ord is {ord!r}; it is a number, inf or -inf.")
+    if ord == 2:
+        if axis is None and not keepdims:
+            flat = x.ravel(order="K")
+            return np.sqrt(flat.dot(flat))
+        return np.sqrt(_add_reduce(np.square(x), axis=axis, keepdims=keepdims))
+    if ord == 0:
+        return _add_reduce(x != 0, axis=axis, keepdims=keepdims, dtype=x.dtype)
+    size = np.absolute(x)
+    if ord == 1:
+        return _add_reduce(size, axis=axis, keepdims=keepdims)
+    if math.isinf(ord):
+        return (_maximum_reduce if ord > 0 else _minimum_reduce)(size, axis=axis, keepdims=keepdims)
+    return _add_reduce(size ** float(ord), axis=axis, keepdims=keepdims) ** (1.0 / float(ord))
+
+
+def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
+    if ord in (None, "fro", "f"):
+        return vector_norm(x, axis=axes, keepdims=keepdims)
+    if ord in (2, -2, "nuc"):
+        raise ArgumentError(
+            f"norm: ord is {ord!r} and x, of shape {np.shape(x)}, holds matrices; this norm is a function of their "
+            "singular values: nt.svd gives them."
+        )
+    if ord not in (1, -1, np.inf, -np.inf):
+        raise ArgumentError(f"norm: ord is {ord!r}; norms of matrices have 'fro', 1, -1, inf or -inf.")
+    rows, columns = positive_axes(axes, len(np.shape(x)))
+    # 1 sums along columns and compares these; inf sums along rows.
+    summed, compared = (rows, columns) if ord in (1, -1) else (columns, rows)
+    sums = sum(abs(x), axis=summed, keepdims=True)
+    out = (max if ord > 0 else min)(sums, axis=compared, keepdims=True)
+    return out if keepdims else out.reshape(tuple(n for i, n in enumerate(np.shape(x)) if i not in (rows, columns)))
+
+
+@composed(
+    precision="widen",
+    kinks="at 0, where the derivative is taken as 0",
+    numpy=np.linalg.norm,
+    samples=lambda: [
+        sample(_nonzero_values(5)),
+        sample(_nonzero_values(2, 3)),
+        sample(_nonzero_values(2, 3, 2)),
+        sample(_nonzero_values()),
+        sample(_nonzero_values(4), 1),
+        sample(_nonzero_values(4), np.inf),
+        sample(_nonzero_values(4), -np.inf),
+        sample(_nonzero_values(4), 0),
+        sample(_nonzero_values(4), 3),
+        sample(_nonzero_values(2, 3), axis=0),
+        sample(_nonzero_values(2, 3), 3, -1, keepdims=True),
+        sample(_nonzero_values(2, 3), "fro"),
+        sample(_nonzero_values(2, 3, 4), None, (0, 2)),
+        sample(_nonzero_values(2, 3), 1),
+        sample(_nonzero_values(2, 3), -np.inf),
+        sample(_nonzero_values(2, 3, 4), np.inf, (-1, 0)),
+        sample(_nonzero_values(2, 3, 4), -1, (1, 2), keepdims=True),
+        sample(np.zeros(3), skip_derivatives="the norm is 0"),
+        rejected(
+            ArgumentError,
+            "norm: ord is 2 and x, of shape (2, 3), holds matrices; this norm is a function of their singular values: "
+            "nt.svd gives them.",
+            np.ones((2, 3)),
+            2,
+        ),
+        rejected(
+            ArgumentError,
+            "norm: ord is 'nuc' and x, of shape (2, 3), holds matrices; this norm is a function of their singular "
+            "values: nt.svd gives them.",
+            np.ones((2, 3)),
+            "nuc",
+        ),
+        rejected(
+            ArgumentError,
+            "norm: ord is 3; norms of matrices have 'fro', 1, -1, inf or -inf.",
+            np.ones((2, 3)),
+            3,
+        ),
+        rejected(
+            ArgumentError,
+            "norm: ord is 1 and x has shape (2, 2, 2); say by axis which one axis (vectors) or two axes (matrices) "
+            "it is for.",
+            np.ones((2, 2, 2)),
+            1,
+        ),
+        rejected(
+            ArgumentError,
+            "norm: axis is (0, 1, 2); it is one axis (vectors) or two axes (matrices). vector_norm takes any number.",
+            np.ones((2, 2, 2)),
+            axis=(0, 1, 2),
+        ),
+    ],
+)
+def norm(x: Array, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Return the norm of a vector or matrix, or of many, as NumPy's ``linalg.norm`` does.
+
+    Args:
+        x: any shape.
+        ord: for vectors a number, inf, -inf, or None for 2; for matrices 'fro' (or None), 1, -1, inf or -inf.
+        axis: one axis for vectors, two for matrices. None takes x, of any shape, as one vector if `ord` is None;
+            otherwise x is a vector or a matrix.
+        keepdims: keep the reduced axes with length 1.
+
+    Example:
+        >>> nt.norm(np.array([[3.0, 4.0], [6.0, 8.0]]), axis=1)
+        array([ 5., 10.])
+    """
+    ndim = len(np.shape(x))
+    if axis is None:
+        if ord is None:
+            return vector_norm(x, keepdims=keepdims)
+        if ndim not in (1, 2):
+            raise ArgumentError(
+                f"norm: ord is {ord!r} and x has shape {np.shape(x)}; say by axis which one axis (vectors) or two "
+                "axes (matrices) it is for."
+            )
+        axis = tuple(range(ndim))
+    axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    if len(axes) == 1:
+        return vector_norm(x, ord=2 if ord is None else ord, axis=axes[0], keepdims=keepdims)
+    if len(axes) != 2:
+        raise ArgumentError(
+            f"norm: axis is {axis}; it is one axis (vectors) or two axes (matrices). vector_norm takes any number."
+        )
+    return _matrix_norm(x, ord, axes, keepdims)

@@ -5,13 +5,22 @@ from typing import Any
 
 import numpy as np
 
-from .._typing import Array, Axis, Shape
+from .._typing import Array, Axis, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable, linear
 from ..core.op import Structure
-from ..errors import AxisError
+from ..errors import ArgumentError, AxisError
+from .exponential import exp
 from .samples import distinct, rejected, sample, values
+from .scans import exclusive_cumprod
+from .selection import where
 from .shapes import broadcast_to
+
+# The ufuncs' own reductions skip a layer of Python that np.sum and its like have.
+_add_reduce: Any = np.add.reduce
+_multiply_reduce: Any = np.multiply.reduce
+_maximum_reduce: Any = np.maximum.reduce
+_minimum_reduce: Any = np.minimum.reduce
 
 
 def positive_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
@@ -27,6 +36,11 @@ def restore_axes(g: Array, shape: Shape, axis: Axis, keepdims: bool) -> Array:
         return g
     axes = positive_axes(axis, len(shape))
     return g.reshape(tuple(1 if i in axes else n for i, n in enumerate(shape)))
+
+
+def reduced_count(shape: Shape, axis: Axis) -> int:
+    """Return how many elements of an array of `shape` become one."""
+    return math.prod(shape) if axis is None else math.prod(shape[a] for a in positive_axes(axis, len(shape)))
 
 
 def reduction_cost(out: Shape, x: Shape, **params: Any) -> int:
@@ -60,10 +74,12 @@ def axis_out_of_bounds(name: str) -> Any:
     )
 
 
+def _spread(g: Array, x_shape: Shape, axis: Axis, keepdims: bool) -> Array:
+    return broadcast_to(restore_axes(g, x_shape, axis, keepdims), shape=x_shape)
+
+
 @linear(
-    transposes=dict(
-        x=lambda g, x_shape, axis, keepdims: broadcast_to(restore_axes(g, x_shape, axis, keepdims), x_shape)
-    ),
+    transposes={"x": _spread},
     cost=reduction_cost,
     structure=Structure.LANES,
     batch=batching.along_axis,
@@ -78,31 +94,127 @@ def sum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
         >>> nt.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
         array([4., 6.])
     """
-    return np.sum(x, axis=axis, keepdims=keepdims)
+    return _add_reduce(x, axis=axis, keepdims=keepdims)
 
 
-def _max_partial(g: Array, x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
-    # Ties share the derivative evenly.
-    is_max = x == restore_axes(out, x.shape, axis, keepdims)
-    return is_max / sum(is_max * 1.0, axis=axis, keepdims=True) * g
+@linear(
+    transposes={
+        "x": lambda g, x_shape, axis, keepdims: _spread(g / reduced_count(x_shape, axis), x_shape, axis, keepdims)
+    },
+    cost=reduction_cost,
+    structure=Structure.LANES,
+    batch=batching.along_axis,
+    precision="widen",
+    to_float=True,
+    numpy=np.mean,
+    samples=lambda: [*reduction_samples(), sample(values(0, 3), axis=1), axis_out_of_bounds("mean")],
+)
+def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Return the mean over `axis` (all axes by default); NaN of no elements.
+
+    Example:
+        >>> nt.mean(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
+        array([2., 3.])
+    """
+    return _add_reduce(x, axis=axis, keepdims=keepdims) / reduced_count(x.shape, axis)
+
+
+def _others(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return for each element the product of all others of its lane, without a division."""
+    if not axes:
+        return np.ones(x.shape, x.dtype)
+    # Those of the lane along the first axis, times the products of the other such lanes.
+    first, *rest = axes
+    within = exclusive_cumprod(x, first) * exclusive_cumprod(x, first, reverse=True)
+    return within * _others(prod(x, axis=first, keepdims=True), tuple(rest)) if rest else within
+
+
+def _prod_vjp(g: Array, x: Array, axis: Axis, keepdims: bool) -> Array:
+    return restore_axes(g, x.shape, axis, keepdims) * _others(x, positive_axes(axis, len(x.shape)))
+
+
+def _prod_jvp(t: Array, x: Array, axis: Axis, keepdims: bool) -> Array:
+    return sum(t * _others(x, positive_axes(axis, len(x.shape))), axis=axis, keepdims=keepdims)
+
+
+def _with_zeros() -> NDArray:
+    """Return lanes with none, one, two and only zeros."""
+    x = values(4, 3, avoid=(0,))
+    x[1, 0] = x[2, 0] = x[2, 2] = 0.0
+    x[3] = 0.0
+    return x
 
 
 @differentiable(
-    vjps=dict(
-        x=lambda g, x, out, axis, keepdims: _max_partial(
-            restore_axes(g, x.shape, axis, keepdims), x, out, axis, keepdims
-        )
-    ),
-    jvps=dict(
-        x=lambda t, x, out, axis, keepdims: sum(_max_partial(t, x, out, axis, keepdims), axis=axis, keepdims=keepdims)
-    ),
+    vjps={"x": _prod_vjp},
+    jvps={"x": _prod_jvp},
+    cost=reduction_cost,
+    structure=Structure.LANES,
+    batch=batching.along_axis,
+    precision="widen",
+    numpy=np.prod,
+    samples=lambda: [
+        *reduction_samples(),
+        sample(values(0)),
+        sample(values(2, 0), axis=1),
+        sample(_with_zeros(), axis=1),
+        sample(_with_zeros(), axis=-1, keepdims=True),
+        sample(_with_zeros(), axis=0),
+        sample(np.array([[1.5, 0.0], [-0.5, 2.0]])),
+        sample(np.array([[[1.5, 0.0], [-0.5, 2.0]], [[0.0, 3.0], [1.0, 0.5]]]), axis=(0, 2)),
+        axis_out_of_bounds("prod"),
+    ],
+)
+def prod(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Return the product over `axis` (all axes by default). The derivative is right with any number of zeros.
+
+    Example:
+        >>> nt.prod(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
+        array([3., 8.])
+    """
+    return _multiply_reduce(x, axis=axis, keepdims=keepdims)
+
+
+def share_among_ties(weight: Array, x: Array, out: Array, axis: Axis) -> Array:
+    """Return `weight`, divided evenly, at the elements that equal `out` (of kept axes), and 0 elsewhere."""
+    is_reached = x == out
+    count = sum(is_reached, axis=axis, keepdims=True)
+    return where(is_reached, weight / count.astype(weight.dtype), 0.0)
+
+
+def _extreme_vjp(g: Array, x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
+    g, out = (restore_axes(y, x.shape, axis, keepdims) for y in (g, out))
+    return share_among_ties(g, x, out, axis)
+
+
+def _extreme_jvp(t: Array, x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
+    out = restore_axes(out, x.shape, axis, keepdims)
+    return sum(share_among_ties(t, x, out, axis), axis=axis, keepdims=keepdims)
+
+
+def _extreme_samples(name: str, ufunc: str) -> list[Any]:
+    return [
+        *reduction_samples(),
+        sample(np.array([[1.0, 1.0, 1.0], [2.0, 3.0, 2.0]]), axis=1, skip_derivatives="ties"),
+        axis_out_of_bounds(name),
+        rejected(
+            ArgumentError,
+            f"{name}: zero-size array to reduction operation {ufunc} which has no identity (x has shape (0,)).",
+            np.ones(0),
+        ),
+    ]
+
+
+@differentiable(
+    vjps={"x": _extreme_vjp},
+    jvps={"x": _extreme_jvp},
     cost=reduction_cost,
     structure=Structure.LANES,
     batch=batching.along_axis,
     kinks="where the maximum is reached more than once; ties share the derivative evenly",
-    numpy=np.max,
+    numpy=(np.max, np.amax),
     also=("amax",),
-    samples=lambda: [*reduction_samples(), axis_out_of_bounds("max")],
+    samples=lambda: _extreme_samples("max", "maximum"),
 )
 def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return the largest element along `axis` (all axes by default). Ties share the derivative evenly.
@@ -111,4 +223,77 @@ def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
         >>> nt.max(np.array([[1.0, 2.0], [4.0, 3.0]]), axis=1)
         array([2., 4.])
     """
-    return np.max(x, axis=axis, keepdims=keepdims)
+    return _maximum_reduce(x, axis=axis, keepdims=keepdims)
+
+
+@differentiable(
+    vjps={"x": _extreme_vjp},
+    jvps={"x": _extreme_jvp},
+    cost=reduction_cost,
+    structure=Structure.LANES,
+    batch=batching.along_axis,
+    kinks="where the minimum is reached more than once; ties share the derivative evenly",
+    numpy=(np.min, np.amin),
+    also=("amin",),
+    samples=lambda: _extreme_samples("min", "minimum"),
+)
+def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Return the smallest element along `axis` (all axes by default). Ties share the derivative evenly.
+
+    Example:
+        >>> nt.min(np.array([[1.0, 2.0], [4.0, 3.0]]), axis=1)
+        array([1., 3.])
+    """
+    return _minimum_reduce(x, axis=axis, keepdims=keepdims)
+
+
+def _softmax(x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
+    # A lane of -inf alone has the sum -inf; 0 in its place makes the weights 0 instead of NaN.
+    out = restore_axes(out, x.shape, axis, keepdims)
+    return exp(x - where(out == -np.inf, 0.0, out))
+
+
+@differentiable(
+    vjps={
+        "x": lambda g, x, out, axis, keepdims: (
+            restore_axes(g, x.shape, axis, keepdims) * _softmax(x, out, axis, keepdims)
+        )
+    },
+    jvps={
+        "x": lambda t, x, out, axis, keepdims: sum(t * _softmax(x, out, axis, keepdims), axis=axis, keepdims=keepdims)
+    },
+    cost=lambda out, x, **params: 10 * math.prod(x),
+    structure=Structure.LANES,
+    batch=batching.along_axis,
+    precision="widen",
+    to_float=True,
+    reference=lambda x, axis=None, keepdims=False: np.logaddexp.reduce(x, axis=axis, keepdims=keepdims),
+    samples=lambda: [
+        *reduction_samples(),
+        sample(np.array([[1000.0, 1000.5], [-1000.0, -1001.0]]), axis=1),
+        sample(np.array([[-np.inf, 0.5], [1.0, -np.inf]]), axis=1),
+        sample(np.array([[-np.inf, -np.inf], [0.5, 1.0]]), axis=1, skip_derivatives="the sum is -inf"),
+        sample(np.array([np.inf, 1.0]), skip_derivatives="the sum is inf"),
+        sample(values(2, 0), axis=1, skip_derivatives="the sum is -inf"),
+        axis_out_of_bounds("logsumexp"),
+    ],
+)
+def logsumexp(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Return ``log(sum(exp(x)))`` over `axis` (all axes by default), without overflow.
+
+    The largest element is subtracted first. A lane of -inf alone gives -inf, with the gradient 0.
+
+    Example:
+        >>> nt.logsumexp(np.array([1000.0, 1000.0]))
+        array(1000.69314718)
+    """
+    peak = _maximum_reduce(x, axis=axis, keepdims=True, initial=-np.inf)
+    is_finite = np.isfinite(peak)
+    all_finite = bool(is_finite.all())
+    if not all_finite:
+        peak = np.where(is_finite, peak, 0.0)
+    weights = np.subtract(x, peak, out=np.empty(x.shape, x.dtype))
+    np.exp(weights, out=weights)
+    total = np.asarray(_add_reduce(weights, axis=axis, keepdims=keepdims))
+    with np.errstate(divide="warn" if all_finite else "ignore"):
+        return np.log(total) + peak.reshape(total.shape)

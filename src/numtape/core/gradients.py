@@ -1,0 +1,109 @@
+"""From a loss to gradients: seed the reverse sweep, deliver to ``.grad``, explain when nothing is connected."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._typing import NDArray
+from ..errors import NotConnectedError, OperandError, ShapeError
+from .context import current, entered
+from .record import Record, describe_site
+from .reverse import Cotangents, Step, deliver, own_array, reverse
+from .value import LEAF, Value, wrap
+
+
+def link_of(value: Value) -> Any:
+    """Return what records hold for a value: the record that made it, or itself."""
+    return value.node if type(value.node) is Record else value
+
+
+def seed_of(name: str, target: Value, gradient: Any) -> Any:
+    """Return the cotangent to start from: `gradient`, checked, or ones."""
+    if gradient is None:
+        return np.ones(target.shape, target.dtype)
+    if not isinstance(gradient, Value):
+        gradient = np.asarray(gradient, target.dtype)
+    if gradient.shape != target.shape:
+        raise ShapeError(
+            f"{name}: the gradient given has shape {gradient.shape} and the tensor {target.shape}; they must be equal."
+        )
+    return gradient
+
+
+def sweep(
+    targets: Sequence[Value],
+    seeds: Sequence[Any],
+    sources: Sequence[Value] | None,
+    *,
+    create_graph: bool = False,
+    free: bool = False,
+    keep_all: bool = False,
+    on_step: Step | None = None,
+) -> Cotangents:
+    """Run the reverse sweep from tensors; with `create_graph` its ops are recorded, otherwise it runs on arrays."""
+    wanted = None if sources is None else [link_of(source) for source in sources]
+    links = [link_of(target) for target in targets]
+    if not create_graph:
+        arrays = [seed.array if isinstance(seed, Value) else seed for seed in seeds]
+        pairs = list(zip(links, arrays, strict=True))
+        return reverse(pairs, wanted, free=free, keep_all=keep_all, on_step=on_step)
+    cls = targets[0].plain
+    pairs = [
+        (link, seed if isinstance(seed, Value) else wrap(cls, seed)) for link, seed in zip(links, seeds, strict=True)
+    ]
+    with entered(grad=True):
+        return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step)
+
+
+def as_tensor(cotangent: Any, like: Any, cls: type[Value]) -> Any:
+    """Return a cotangent as a tensor of its operand's dtype: the tracked one itself, or memory of its own."""
+    if isinstance(cotangent, Value):
+        return cotangent if cotangent.dtype == like.dtype else cotangent.astype(like.dtype)  # type: ignore[attr-defined]
+    return wrap(cls, own_array(cotangent, like))
+
+
+def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
+    """Add the derivatives of `target` to the ``.grad`` of the leaves that require it."""
+    check_target(name, target)
+    found = sweep([target], [seed_of(name, target, gradient)], None, free=free)
+    while found:
+        link, cotangent = found.popitem()
+        if type(link) is not Record and link.requires_grad:
+            deliver(link, cotangent)
+
+
+def check_target(name: str, target: Any) -> None:
+    """Raise if a target is not a tensor that depends on something tracked."""
+    if not isinstance(target, Value):
+        raise OperandError(
+            f"{name}: wants the loss tensor itself, not {type(target).__name__}; call it with the tensor, not its id."
+        )
+    if target.node is None:
+        raise NotConnectedError(f"{name}: {why_untracked(target)}")
+
+
+def why_untracked(target: Value) -> str:
+    """Explain why a tensor has no graph, and name the last line that left the tape unnoticed."""
+    state = current()
+    if target.array.dtype.kind in "biu":
+        text = f"the tensor has dtype {target.dtype}, which has no derivative."
+    else:
+        text = (
+            "the tensor depends on nothing that is tracked. Make a leaf with requires_grad=True, watch it on a tape, "
+            "and compute with nt or np functions outside of no_grad."
+        )
+    if state.thread.last_exit is not None:
+        code, lasti, how = state.thread.last_exit
+        text += f" The last tensor that left the tape did so by {how} at {describe_site(code, lasti)}."
+    return text
+
+
+def is_leaf(value: Value) -> bool:
+    """Say whether a value starts graphs instead of being computed by one."""
+    return value.node is None or value.node is LEAF
+
+
+def zeros_like(value: Value) -> NDArray:
+    """Return zeros of a value's shape and dtype."""
+    return np.zeros(value.shape, value.dtype)

@@ -1,0 +1,357 @@
+"""Make tensors: from data, filled, and random."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ._typing import DtypeLike, NDArray, Shape
+from .core.stream import stream_of
+from .core.value import Value, wrap
+from .dtypes import as_dtype, check_supported, default_dtype
+from .errors import DtypeError, OperandError
+from .kernels import random as kernels
+from .ops.joining import stack
+from .ops.shapes import as_shape
+from .tensors import Tensor
+
+
+def _finish(array: NDArray, requires_grad: bool, name: str | None) -> Tensor:
+    """Wrap an array that nobody else holds."""
+    made: Tensor = wrap(Tensor, array)
+    if name is not None:
+        made.name = name
+    if requires_grad:
+        made.requires_grad_()
+    return made
+
+
+def _array(data: Any, dtype: DtypeLike) -> NDArray:
+    """Return a new array of data; Python floats take the default dtype, arrays keep theirs."""
+    if isinstance(data, np.ndarray | np.generic):
+        array = np.array(data, None if dtype is None else as_dtype(dtype))
+    else:
+        try:
+            array = np.array(data)
+        except (ValueError, TypeError) as error:
+            raise OperandError(f"tensor: the data does not make an array: {error}") from error
+        if dtype is not None:
+            array = array.astype(as_dtype(dtype))
+        elif array.dtype.kind == "f" and not _holds_arrays(data):
+            array = array.astype(default_dtype())
+    if array.dtype.kind not in "biufcV":
+        raise OperandError(f"tensor: data of {array.dtype} is not numeric.")
+    check_supported(array.dtype)
+    return array
+
+
+def _holds_arrays(data: Any) -> bool:
+    """Say whether nested lists hold arrays or NumPy scalars, whose dtype counts."""
+    while isinstance(data, list | tuple) and data:
+        data = data[0]
+    return isinstance(data, np.ndarray | np.generic)
+
+
+def _holds_tensors(data: Any) -> bool:
+    return isinstance(data, Value) or isinstance(data, list | tuple) and any(_holds_tensors(item) for item in data)
+
+
+def _stacked(data: Any) -> Any:
+    """Return nested lists that hold tensors as one tensor, recorded."""
+    if isinstance(data, Value):
+        return data
+    if isinstance(data, list | tuple):
+        return stack([_stacked(item) for item in data])
+    return wrap(Tensor, _array(data, None))
+
+
+def tensor(data: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+    """Return a tensor of numbers, nested lists or an array, with memory of its own.
+
+    Python floats take the default dtype (float32), arrays keep theirs. Tensors inside of lists are stacked, and the
+    stacking is recorded.
+
+    Args:
+        data: a number, nested lists, an array or a tensor.
+        dtype: the dtype, if it is not to follow from the data.
+        requires_grad: whether `backward` shall deliver a gradient to it.
+        name: shown in summaries and errors.
+
+    Example:
+        >>> nt.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        tensor([[1., 2.],
+                [3., 4.]], requires_grad=True)
+    """
+    if isinstance(data, Value):
+        return _finish(np.array(data.array, None if dtype is None else as_dtype(dtype)), requires_grad, name)
+    if isinstance(data, list | tuple) and _holds_tensors(data):
+        made: Tensor = _stacked(data)
+        made = made if dtype is None else made.astype(as_dtype(dtype))
+        if name is not None:
+            made.name = name
+        return made.requires_grad_() if requires_grad and made.is_leaf else made
+    return _finish(_array(data, dtype), requires_grad, name)
+
+
+def from_numpy(array: NDArray, requires_grad: bool = False, name: str | None = None) -> Tensor:
+    """Return a tensor that shares the memory of an array; writes to the array are not seen by any check.
+
+    Example:
+        >>> nt.from_numpy(np.arange(3.0))
+        tensor([0., 1., 2.], dtype=float64)
+    """
+    if not isinstance(array, np.ndarray):
+        raise OperandError(f"from_numpy: wants an array, not {type(array).__name__}; use nt.tensor.")
+    check_supported(array.dtype)
+    return _finish(array.view(np.ndarray), requires_grad, name)
+
+
+def _dtype(dtype: DtypeLike) -> Any:
+    return default_dtype() if dtype is None else as_dtype(dtype)
+
+
+def zeros(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+    """Return zeros of a shape, given as a tuple or as separate integers.
+
+    Example:
+        >>> nt.zeros(2, 2)
+        tensor([[0., 0.],
+                [0., 0.]])
+    """
+    return _finish(np.zeros(as_shape(shape), _dtype(dtype)), requires_grad, name)
+
+
+def ones(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+    """Return ones of a shape.
+
+    Example:
+        >>> nt.ones(3)
+        tensor([1., 1., 1.])
+    """
+    return _finish(np.ones(as_shape(shape), _dtype(dtype)), requires_grad, name)
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None
+) -> Tensor:
+    """Return a tensor of a shape filled with a value.
+
+    Example:
+        >>> nt.full((2,), 7.0)
+        tensor([7., 7.])
+    """
+    filled = np.broadcast_to(_array(fill_value, dtype), as_shape((shape,)))
+    return _finish(np.array(filled), requires_grad, name)
+
+
+def empty(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+    """Return a tensor of a shape whose contents are arbitrary.
+
+    Example:
+        >>> nt.empty(2, 3).shape
+        (2, 3)
+    """
+    return _finish(np.empty(as_shape(shape), _dtype(dtype)), requires_grad, name)
+
+
+def eye(
+    n: int, m: int | None = None, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None
+) -> Tensor:
+    """Return the identity matrix, or n rows and m columns of it.
+
+    Example:
+        >>> nt.eye(2)
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
+    return _finish(np.eye(n, m, dtype=_dtype(dtype)), requires_grad, name)
+
+
+def arange(
+    start: Any,
+    stop: Any = None,
+    step: Any = 1,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """Return evenly spaced numbers from `start` (0 if only one bound is given) up to but not including `stop`.
+
+    Example:
+        >>> nt.arange(3)
+        tensor([0, 1, 2])
+        >>> nt.arange(0.0, 1.0, 0.5)
+        tensor([0. , 0.5])
+    """
+    bounds = (0, start, step) if stop is None else (start, stop, step)
+    if dtype is None and any(isinstance(b, float) for b in bounds):
+        dtype = default_dtype()
+    # In float64 first, so that the number of elements does not depend on the dtype.
+    return _finish(np.arange(*bounds).astype(as_dtype(dtype) if dtype is not None else np.int64), requires_grad, name)
+
+
+def linspace(
+    start: float,
+    stop: float,
+    num: int = 50,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """Return `num` evenly spaced numbers from `start` to `stop`, both included.
+
+    Example:
+        >>> nt.linspace(0.0, 1.0, 3)
+        tensor([0. , 0.5, 1. ])
+    """
+    return _finish(np.linspace(start, stop, num).astype(_dtype(dtype)), requires_grad, name)
+
+
+def _like(other: Any, dtype: DtypeLike) -> tuple[Shape, Any]:
+    array = other.array if isinstance(other, Value) else np.asarray(other)
+    return array.shape, array.dtype if dtype is None else as_dtype(dtype)
+
+
+def zeros_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+    """Return zeros of another tensor's shape and dtype.
+
+    Example:
+        >>> nt.zeros_like(nt.ones(2))
+        tensor([0., 0.])
+    """
+    return _finish(np.zeros(*_like(other, dtype)), requires_grad, name)
+
+
+def ones_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+    """Return ones of another tensor's shape and dtype.
+
+    Example:
+        >>> nt.ones_like(nt.zeros(2))
+        tensor([1., 1.])
+    """
+    return _finish(np.ones(*_like(other, dtype)), requires_grad, name)
+
+
+def full_like(
+    other: Any, fill_value: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None
+) -> Tensor:
+    """Return a tensor of another one's shape and dtype, filled with a value.
+
+    Example:
+        >>> nt.full_like(nt.zeros(2), 3.0)
+        tensor([3., 3.])
+    """
+    shape, chosen = _like(other, dtype)
+    return _finish(np.full(shape, fill_value, chosen), requires_grad, name)
+
+
+def empty_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+    """Return a tensor of another one's shape and dtype whose contents are arbitrary.
+
+    Example:
+        >>> nt.empty_like(nt.zeros(2)).shape
+        (2,)
+    """
+    return _finish(np.empty(*_like(other, dtype)), requires_grad, name)
+
+
+def _float_dtype(name: str, dtype: DtypeLike) -> Any:
+    chosen = _dtype(dtype)
+    if chosen.kind in "biu":
+        raise DtypeError(f"{name}: draws floats, but dtype is {chosen}; use randint.")
+    return chosen
+
+
+def rand(
+    *shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None, rng: Any = None
+) -> Tensor:
+    """Return random numbers, uniform in [0, 1).
+
+    Example:
+        >>> nt.rand(2, rng=0)
+        tensor([0.93903017, 0.41461498])
+    """
+    return uniform(0.0, 1.0, shape, dtype, requires_grad, name, rng)
+
+
+def uniform(
+    low: float = 0.0,
+    high: float = 1.0,
+    shape: Any = (),
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    rng: Any = None,
+) -> Tensor:
+    """Return random numbers, uniform in [low, high).
+
+    Example:
+        >>> nt.uniform(-1.0, 1.0, (2, 3), rng=0).shape
+        (2, 3)
+    """
+    chosen = _float_dtype("uniform", dtype)
+    size = as_shape((shape,) if isinstance(shape, int) else tuple(shape))
+    key, counter = stream_of(rng).take(math.prod(size))
+    drawn = kernels.uniform(key, counter, size)
+    return _finish(np.asarray(low + (high - low) * drawn).astype(chosen), requires_grad, name)
+
+
+def randn(
+    *shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None, rng: Any = None
+) -> Tensor:
+    """Return random numbers of the standard normal distribution.
+
+    Example:
+        >>> nt.randn(2, 3, rng=0).shape
+        (2, 3)
+    """
+    return normal(0.0, 1.0, shape, dtype, requires_grad, name, rng)
+
+
+def normal(
+    mean: float = 0.0,
+    std: float = 1.0,
+    shape: Any = (),
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    rng: Any = None,
+) -> Tensor:
+    """Return random numbers of a normal distribution.
+
+    Example:
+        >>> nt.normal(5.0, 0.1, (3,), rng=0).shape
+        (3,)
+    """
+    chosen = _float_dtype("normal", dtype)
+    size = as_shape((shape,) if isinstance(shape, int) else tuple(shape))
+    key, counter = stream_of(rng).take(2 * math.prod(size))
+    drawn = kernels.normal(key, counter, size)
+    return _finish(np.asarray(mean + std * drawn).astype(chosen), requires_grad, name)
+
+
+def randint(low: int, high: int | None = None, shape: Any = (), dtype: DtypeLike = "int64", rng: Any = None) -> Tensor:
+    """Return random integers from `low` (0 if only one bound is given) up to but not including `high`.
+
+    Example:
+        >>> nt.randint(0, 10, (4,), rng=0)
+        tensor([1, 5, 6, 4])
+    """
+    if high is None:
+        low, high = 0, low
+    if high <= low:
+        raise OperandError(f"randint: low is {low} and high is {high}; high must be larger.")
+    size = as_shape((shape,) if isinstance(shape, int) else tuple(shape))
+    key, counter = stream_of(rng).take(math.prod(size))
+    return _finish(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), False, None)
+
+
+def permutation(n: int, rng: Any = None) -> Tensor:
+    """Return the integers 0 to n - 1 in random order.
+
+    Example:
+        >>> sorted(nt.permutation(4, rng=0).tolist())
+        [0, 1, 2, 3]
+    """
+    key, counter = stream_of(rng).take(n)
+    return _finish(kernels.permutation(key, counter, n), False, None)

@@ -1,0 +1,65 @@
+"""The map from tensors to gradients that a backward returns."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from .core.gradients import link_of
+from .core.record import Record
+from .core.value import Value
+from .errors import MissingGradientError, OperandError
+from .tensors import Tensor
+
+
+class Gradients:
+    """The gradients of one backward, by tensor.
+
+    ``grads[x]`` raises if there is none, ``grads.get(x)`` gives None. `items` pairs the id of each tensor with its
+    gradient, in the order in which the sweep reached them.
+    """
+
+    def __init__(self, tensors: list[Tensor], gradients: list[Tensor], delivered: set[int]) -> None:
+        self._tensors = tensors
+        self._by_link = {link_of(t): g for t, g in zip(tensors, gradients, strict=True)}
+        self._intermediates: dict[Any, Tensor] = {}
+        #: The ids of tensors whose ``.grad`` already holds this gradient.
+        self.delivered = delivered
+
+    def get(self, tensor: Tensor, default: Any = None) -> Any:
+        """Return the gradient of a tensor, or `default`."""
+        link = link_of(tensor)
+        return self._by_link.get(link, self._intermediates.get(link, default))
+
+    def __getitem__(self, tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, Value):
+            raise OperandError(f"Gradients: look up by tensor, not by {type(tensor).__name__}.")
+        found = self.get(tensor)
+        if found is None:
+            if isinstance(tensor.node, Record):
+                raise MissingGradientError(
+                    "Gradients: this tensor is an intermediate result, whose gradient is not kept; use "
+                    'tape.backward(loss, keep="all"), or tape.watch(tensor) before backward.'
+                )
+            raise MissingGradientError("Gradients: the loss does not depend on this tensor; get() gives None instead.")
+        return found  # type: ignore[no-any-return]
+
+    def __contains__(self, tensor: object) -> bool:
+        return isinstance(tensor, Tensor) and self.get(tensor) is not None
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def items(self) -> Iterator[tuple[int, Tensor]]:
+        """Yield the id of each tensor and its gradient."""
+        for tensor in self._tensors:
+            yield tensor.id, self[tensor]
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors that have a gradient here."""
+        return list(self._tensors)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self._tensors)
+
+    def __repr__(self) -> str:
+        names = ", ".join(t.name or f"tensor{list(t.shape)}" for t in self._tensors)
+        return f"Gradients({names})"

@@ -1,0 +1,1 @@
+"""See what a tape holds: one file per view."""

@@ -1,0 +1,446 @@
+"""Sums of products over chosen axes: tensordot and einsum."""
+
+import functools
+import math
+import string
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._typing import Array, NDArray, Shape
+from ..core import batching
+from ..core.declare import face_of, linear
+from ..core.op import Op
+from ..errors import ArgumentError, ShapeError
+from .samples import rejected, sample, values
+from .selection import where
+from .shapes import broadcast_to, permute
+
+
+def shape_of(x: Any) -> Shape:
+    """Return the shape of an array, a tensor or a number."""
+    return x.shape if hasattr(x, "shape") else np.shape(x)
+
+
+def _pairs_of_axes(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the contracted axes of a and b, numbered from 0 on: a number means the last of a and the first of b."""
+    if isinstance(axes, int | np.integer):
+        count = int(axes)
+        if not 0 <= count <= min(a_ndim, b_ndim):
+            raise ArgumentError(
+                f"tensordot: axes={count}, but a has {a_ndim} axes and b has {b_ndim}; give a number of axes that both "
+                "have, or a pair of sequences."
+            )
+        return tuple(range(a_ndim - count, a_ndim)), tuple(range(count))
+    first, second = (tuple(int(i) for i in np.atleast_1d(part)) for part in axes)
+    for name, part, ndim in (("a", first, a_ndim), ("b", second, b_ndim)):
+        for axis in part:
+            if not -ndim <= axis < ndim:
+                raise ArgumentError(f"tensordot: axis {axis} of {name} is out of bounds for an array of {ndim} axes.")
+    return tuple(axis % a_ndim for axis in first), tuple(axis % b_ndim for axis in second)
+
+
+def _others(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axis for axis in range(ndim) if axis not in axes)
+
+
+def _tensordot_a(g: Array, a_shape: Shape, b: Array, axes: Any) -> Array:
+    # The axes of g are a's free ones, then b's; contracted with b, b's summed axes are left, in b's order.
+    a_axes, b_axes = _pairs_of_axes(axes, len(a_shape), len(b.shape))
+    a_free, b_free = _others(len(a_shape), a_axes), _others(len(b.shape), b_axes)
+    part = tensordot(g, b, axes=(tuple(range(len(a_free), len(a_free) + len(b_free))), b_free))
+    places = {axis: i for i, axis in enumerate(a_free)}
+    for a_axis, b_axis in zip(a_axes, b_axes, strict=True):
+        places[a_axis] = len(a_free) + sorted(b_axes).index(b_axis)
+    return permute(part, tuple(places[axis] for axis in range(len(a_shape))))
+
+
+def _tensordot_b(g: Array, b_shape: Shape, a: Array, axes: Any) -> Array:
+    a_axes, b_axes = _pairs_of_axes(axes, len(a.shape), len(b_shape))
+    a_free, b_free = _others(len(a.shape), a_axes), _others(len(b_shape), b_axes)
+    part = tensordot(a, g, axes=(a_free, tuple(range(len(a_free)))))
+    places = {axis: len(a_axes) + i for i, axis in enumerate(b_free)}
+    for a_axis, b_axis in zip(a_axes, b_axes, strict=True):
+        places[b_axis] = sorted(a_axes).index(a_axis)
+    return permute(part, tuple(places[axis] for axis in range(len(b_shape))))
+
+
+def _tensordot_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
+    a, b = operands
+    if all(batched):
+        return batching.loop(op, operands, batched, params)
+    a_ndim = len(a.shape) - batched[0]
+    a_axes, b_axes = _pairs_of_axes(params["axes"], a_ndim, len(b.shape) - batched[1])
+    if batched[0]:
+        return tensordot(a, b, axes=(tuple(axis + 1 for axis in a_axes), b_axes))
+    out = tensordot(a, b, axes=(a_axes, tuple(axis + 1 for axis in b_axes)))
+    front = a_ndim - len(a_axes)
+    return permute(out, (front, *(axis for axis in range(len(out.shape)) if axis != front)))
+
+
+@linear(
+    transposes=dict(a=_tensordot_a, b=_tensordot_b),
+    cost=lambda out, a, b, axes: (
+        2 * math.prod(out) * math.prod(a[axis] for axis in _pairs_of_axes(axes, len(a), len(b))[0])
+    ),
+    precision="lower",
+    batch=_tensordot_batch,
+    numpy=(np.tensordot, np.linalg.tensordot),
+    samples=lambda: [
+        sample(values(2, 3, 4), values(3, 4, 2, seed=1)),
+        sample(values(2, 3), values(3, 4, seed=1), axes=1),
+        sample(values(2, 3), values(3, seed=1), axes=0),
+        sample(values(2, 3, 4), values(4, 2, 5, seed=1), axes=((2, 0), (0, 1))),
+        sample(values(2, 3, 4), values(5, 4, 2, seed=1), axes=((0, -1), (-1, 1))),
+        sample(values(3, 2), values(4, 3, seed=1), axes=(0, 1)),
+        sample(values(2, 3), values(2, 3, seed=1), axes=2),
+        sample(values(2, 0), values(0, 3), axes=1),
+        sample(values(), values(seed=1), axes=0),
+        sample(values(1, 3), values(1, 3, seed=1), axes=([1, 0], [1, 0])),
+        rejected(
+            ShapeError,
+            "tensordot: a has shape (2, 3) and b has shape (4, 3); axis 1 of a (3) must have the length of axis 0 of b "
+            "(4).",
+            np.ones((2, 3)),
+            np.ones((4, 3)),
+            axes=1,
+        ),
+        rejected(
+            ArgumentError,
+            "tensordot: axes=3, but a has 2 axes and b has 2; give a number of axes that both have, or a pair of "
+            "sequences.",
+            np.ones((2, 3)),
+            np.ones((2, 3)),
+            axes=3,
+        ),
+        rejected(
+            ArgumentError,
+            "tensordot: axes names 1 axes of a and 2 of b; both must be as many.",
+            np.ones((2, 3)),
+            np.ones((2, 3)),
+            axes=((0,), (0, 1)),
+        ),
+        rejected(
+            ArgumentError,
+            "tensordot: axis 2 of b is out of bounds for an array of 2 axes.",
+            np.ones((2, 3)),
+            np.ones((2, 3)),
+            axes=(0, 2),
+        ),
+    ],
+)
+def tensordot(a: Array, b: Array, /, *, axes: Any = 2) -> Array:
+    """Return the sum of products of `a` and `b` over axes of each.
+
+    Args:
+        a: any shape.
+        b: any shape. The free axes of a, then those of b are the axes of the result.
+        axes: the number of last axes of a and first axes of b, or the axes of a and those of b to pair off.
+
+    Example:
+        >>> nt.tensordot(np.ones((2, 3)), np.ones((4, 3)), axes=(1, 1)).shape
+        (2, 4)
+    """
+    a_shape, b_shape = np.shape(a), np.shape(b)
+    a_axes, b_axes = _pairs_of_axes(axes, len(a_shape), len(b_shape))
+    if len(a_axes) != len(b_axes):
+        raise ArgumentError(
+            f"tensordot: axes names {len(a_axes)} axes of a and {len(b_axes)} of b; both must be as many."
+        )
+    for i, j in zip(a_axes, b_axes, strict=True):
+        if a_shape[i] != b_shape[j]:
+            raise ShapeError(
+                f"tensordot: a has shape {a_shape} and b has shape {b_shape}; axis {i} of a ({a_shape[i]}) must have "
+                f"the length of axis {j} of b ({b_shape[j]})."
+            )
+    return np.tensordot(a, b, axes=(a_axes, b_axes))
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse(subscripts: str, ndims: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
+    """Return the labels of each operand's axes and of the result's, a letter each; `...` is spelled out."""
+    text = subscripts.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ndims):
+        raise ArgumentError(f"einsum: {subscripts!r} describes {len(terms)} operands, but {len(ndims)} were given.")
+    for term in (*terms, right):
+        for letter in term.replace("...", "", 1):
+            if letter not in string.ascii_letters:
+                raise ArgumentError(
+                    f"einsum: {subscripts!r} contains {letter!r}; labels are letters, commas, `->` and `...`."
+                )
+    ranks = []
+    for position, (term, ndim) in enumerate(zip(terms, ndims, strict=True)):
+        rank = ndim - len(term.replace("...", ""))
+        if rank < 0 or (rank and "..." not in term):
+            raise ShapeError(f"einsum: {term!r} labels {ndim - rank} axes, but operand {position} has {ndim}.")
+        ranks.append(rank)
+    longest = max(ranks)
+    spare = "".join(letter for letter in string.ascii_letters if letter not in text)[:longest]
+    if len(spare) < longest:
+        raise ArgumentError(f"einsum: {subscripts!r} needs more labels than there are letters.")
+    # Broadcasting lines up the last of the axes that `...` stands for.
+    inputs = tuple(term.replace("...", spare[longest - rank :]) for term, rank in zip(terms, ranks, strict=True))
+    if not arrow:
+        counts = Counter(left)
+        return inputs, spare + "".join(sorted(x for x in counts if counts[x] == 1 and x in string.ascii_letters))
+    if longest and "..." not in right:
+        raise ArgumentError(f"einsum: {subscripts!r} has `...` before the arrow, so it must have it after the arrow.")
+    output = right.replace("...", spare)
+    for letter in output:
+        if output.count(letter) > 1 or not any(letter in labels for labels in inputs):
+            raise ArgumentError(
+                f"einsum: label {letter!r} after the arrow of {subscripts!r} must be unique and stand before the arrow."
+            )
+    return inputs, output
+
+
+def _lengths(inputs: Sequence[str], shapes: Sequence[Shape]) -> dict[str, int]:
+    """Return the length of each label's axis; an axis of length 1 goes with any other, as in broadcasting."""
+    lengths: dict[str, int] = {}
+    for position, (labels, shape) in enumerate(zip(inputs, shapes, strict=True)):
+        for place, (label, length) in enumerate(zip(labels, shape, strict=True)):
+            known = lengths.setdefault(label, length)
+            is_repeated = shape[labels.index(label)] != length and labels.index(label) < place
+            if known != length and (is_repeated or 1 not in (known, length)):
+                raise ShapeError(
+                    f"einsum: operand {position} has shape {shape}; label {label!r} has length {length} there and "
+                    f"{known} before."
+                )
+            if known == 1:
+                lengths[label] = length
+    return lengths
+
+
+def _einsum_part(g: Array, index: int, arrays: Sequence[Array], subscripts: str) -> Array:
+    # The cotangent of an operand is the einsum of g with the other operands, to the labels of this one ...
+    shapes = [shape_of(x) for x in arrays]
+    inputs, output = _parse(subscripts, tuple(len(shape) for shape in shapes))
+    labels, shape = inputs[index], shapes[index]
+    others = [i for i in range(len(arrays)) if i != index]
+    known = {label for i in others for label in inputs[i]}.union(output)
+    distinct = "".join(dict.fromkeys(labels))
+    reached = "".join(label for label in distinct if label in known)
+    terms = ",".join((output, *(inputs[i] for i in others)))
+    part = _einsum((g, *(arrays[i] for i in others)), subscripts=f"{terms}->{reached}")
+    # ... repeated along labels that nothing else has ...
+    found = dict(zip(reached, part.shape, strict=True))
+    part = part.reshape(tuple(found.get(label, 1) for label in distinct))
+    full = tuple(n if n != 1 else shape[labels.index(label)] for label, n in zip(distinct, part.shape, strict=True))
+    if part.shape != full:
+        part = broadcast_to(part, full)
+    if len(distinct) == len(labels):
+        return part
+    # ... and placed on the diagonal of labels that the operand repeats.
+    lengths = dict(zip(distinct, full, strict=True))
+    is_first = [labels.index(label) == place for place, label in enumerate(labels)]
+    part = part.reshape(tuple(lengths[x] if first else 1 for x, first in zip(labels, is_first, strict=True)))
+    grid = np.indices(tuple(lengths[label] for label in labels), sparse=True)
+    is_diagonal = functools.reduce(
+        np.logical_and,
+        [grid[i] == grid[labels.index(label)] for i, label in enumerate(labels) if not is_first[i]],
+    )
+    return where(is_diagonal, part, 0.0)
+
+
+def _einsum_cost(out: Shape, *shapes: Shape, subscripts: str) -> int:
+    inputs, _ = _parse(subscripts, tuple(len(shape) for shape in shapes))
+    return max(2, len(shapes)) * math.prod(_lengths(inputs, shapes).values())
+
+
+def _einsum_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
+    ndims = (len(shape_of(x)) - is_batched for x, is_batched in zip(operands, batched, strict=True))
+    inputs, output = _parse(params["subscripts"], tuple(ndims))
+    letter = next((letter for letter in string.ascii_letters if not any(letter in term for term in inputs)), None)
+    if letter is None:
+        return batching.loop(op, operands, batched, params)
+    terms = [letter + labels if is_batched else labels for labels, is_batched in zip(inputs, batched, strict=True)]
+    return _einsum(operands, subscripts=f"{','.join(terms)}->{letter}{output}")
+
+
+def _einsum_samples() -> list[Any]:
+    x, y, z = values(2, 3), values(3, 4, seed=1), values(4, 2, seed=2)
+    return [
+        sample((x, y), subscripts="ij,jk->ik"),
+        sample((x, y), subscripts="ij, jk"),
+        sample((y, x), subscripts="jk,ij"),
+        sample((x,), subscripts="ij->ji"),
+        sample((x,), subscripts="ba"),
+        sample((x,), subscripts="ij->j"),
+        sample((x,), subscripts="ij->"),
+        sample((values(3, 3),), subscripts="ii"),
+        sample((values(3, 3),), subscripts="ii->i"),
+        sample((values(2, 3, 2),), subscripts="iji->j"),
+        sample((values(2, 2, 2),), subscripts="iii->i"),
+        sample((values(3, 3), values(3, 3, seed=1)), subscripts="ii,jj->ij"),
+        sample((values(3, 3), values(3, seed=1)), subscripts="ii,i->"),
+        sample((values(2, 3, 4), values(2, 4, 5, seed=1)), subscripts="bij,bjk->bik"),
+        sample((values(2, 3, 4, 2), values(2, 5, 4, 2, seed=1)), subscripts="bihd,bjhd->bhij"),
+        sample((x, x), subscripts="ij,ij->ij"),
+        sample((x, values(4, seed=1)), subscripts="ij,k->kji"),
+        sample((x, values(4, 5, seed=1)), subscripts="ij,kl->jk"),
+        sample((x, y, z), subscripts="ij,jk,kl->il"),
+        sample((x, y, z), subscripts="ij,jk,ki->"),
+        sample((x, y, z, values(2, seed=3)), subscripts="ij,jk,kl,l->i"),
+        sample((values(2, 3, 4),), subscripts="i...->..."),
+        sample((values(2, 3, 4), values(4, 5, seed=1)), subscripts="...j,jk->...k"),
+        sample((values(5, 1, 2, 3), values(4, 3, 2, seed=1)), subscripts="...ij,...ji->..."),
+        sample((values(2, 3, 3),), subscripts="...ii->...i"),
+        sample((values(2, 1), values(3, 4, seed=1)), subscripts="ij,jk->ik"),
+        sample((values(2, 3), values(1, 4, seed=1)), subscripts="ij,jk->ik"),
+        sample((values(3), values(seed=1)), subscripts="i,->i"),
+        sample((values(), values(seed=1)), subscripts=","),
+        sample((values(2, 0), values(0, 3)), subscripts="ij,jk->ik"),
+    ]
+
+
+def _einsum_rejected() -> list[Any]:
+    x, y = np.ones((2, 3)), np.ones((4, 5))
+    return [
+        rejected(
+            ShapeError,
+            "einsum: operand 1 has shape (4, 5); label 'j' has length 4 there and 3 before.",
+            (x, y),
+            subscripts="ij,jk->ik",
+        ),
+        rejected(ShapeError, "einsum: 'ijk' labels 3 axes, but operand 0 has 2.", (x,), subscripts="ijk->k"),
+        rejected(
+            ShapeError,
+            "einsum: operand 0 has shape (2, 3); label 'i' has length 3 there and 2 before.",
+            (x,),
+            subscripts="ii->i",
+        ),
+        rejected(
+            ArgumentError, "einsum: 'ij,jk->ik' describes 2 operands, but 1 were given.", (x,), subscripts="ij,jk->ik"
+        ),
+        rejected(
+            ArgumentError,
+            "einsum: label 'k' after the arrow of 'ij->k' must be unique and stand before the arrow.",
+            (x,),
+            subscripts="ij->k",
+        ),
+        rejected(
+            ArgumentError,
+            "einsum: '...j->j' has `...` before the arrow, so it must have it after the arrow.",
+            (x,),
+            subscripts="...j->j",
+        ),
+        rejected(
+            ArgumentError,
+            "einsum: 'i1->i' contains '1'; labels are letters, commas, `->` and `...`.",
+            (x,),
+            subscripts="i1->i",
+        ),
+    ]
+
+
+@linear(
+    transposes=dict(arrays=_einsum_part),
+    is_variadic=True,
+    cost=_einsum_cost,
+    precision="lower",
+    batch=_einsum_batch,
+    numpy=np.einsum,
+    reference=lambda arrays, subscripts: np.einsum(subscripts, *arrays),
+    samples=lambda: [*_einsum_samples(), *_einsum_rejected()],
+)
+def _einsum(arrays: Sequence[Array], /, *, subscripts: str) -> Array:
+    """Return the sum of products of the arrays over the labels that the result does not have."""
+    operands = [np.asarray(x) for x in arrays]
+    shapes = tuple(x.shape for x in operands)
+    inputs, output = _parse(subscripts, tuple(x.ndim for x in operands))
+    lengths = _lengths(inputs, shapes)
+    terms = [_reduced(labels, x, lengths) for labels, x in zip(inputs, operands, strict=True)]
+    for group in _order(inputs, output, shapes):
+        taken = [terms[i] for i in group]
+        terms = [term for i, term in enumerate(terms) if i not in group]
+        while len(taken) > 1:
+            first, second = taken.pop(0), taken.pop(0)
+            kept = set(output).union(*(labels for labels, _ in (*taken, *terms)))
+            taken.insert(0, _product(*first, *second, kept))
+        terms += taken
+    labels, out = _summed(*terms[0], set(output))
+    out = out.transpose([labels.index(label) for label in output])
+    # A transposed or diagonal view of the only operand must not share its memory.
+    return out.copy() if len(operands) == 1 and np.may_share_memory(out, operands[0]) else out
+
+
+@functools.lru_cache(maxsize=1024)
+def _order(inputs: tuple[str, ...], output: str, shapes: tuple[Shape, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return which terms to multiply at each step; the product becomes the last term."""
+    if len(inputs) <= 2:
+        return (tuple(range(len(inputs))),)
+    dummies = [np.broadcast_to(np.float64(0.0), shape) for shape in shapes]
+    path, _ = np.einsum_path(f"{','.join(inputs)}->{output}", *dummies, optimize=("greedy", 2**62))
+    return tuple(tuple(int(i) for i in group) for group in path[1:])
+
+
+def _reduced(labels: str, x: NDArray, lengths: dict[str, int]) -> tuple[str, NDArray]:
+    """Take diagonals of repeated labels, and drop axes of length 1 that others lengthen: they say nothing."""
+    if len(set(labels)) < len(labels):
+        distinct = "".join(dict.fromkeys(labels))
+        labels, x = distinct, np.einsum(f"{labels}->{distinct}", x)
+    stretched = tuple(i for i, label in enumerate(labels) if x.shape[i] != lengths[label])
+    if stretched:
+        labels, x = "".join(label for i, label in enumerate(labels) if i not in stretched), x.squeeze(stretched)
+    return labels, x
+
+
+def _summed(labels: str, x: NDArray, kept: set[str]) -> tuple[str, NDArray]:
+    axes = tuple(i for i, label in enumerate(labels) if label not in kept)
+    if not axes:
+        return labels, x
+    return "".join(label for label in labels if label in kept), np.asarray(x.sum(axis=axes))
+
+
+def _product(a_labels: str, a: NDArray, b_labels: str, b: NDArray, kept: set[str]) -> tuple[str, NDArray]:
+    """Multiply two terms as a stack of matrices, which BLAS does, and sum over the labels that are not kept."""
+    a_labels, a = _summed(a_labels, a, kept.union(b_labels))
+    b_labels, b = _summed(b_labels, b, kept.union(a_labels))
+    stack = [x for x in a_labels if x in b_labels and x in kept]
+    summed = [x for x in a_labels if x in b_labels and x not in kept]
+    rows = [x for x in a_labels if x not in b_labels]
+    columns = [x for x in b_labels if x not in a_labels]
+    lengths = {**dict(zip(a_labels, a.shape, strict=True)), **dict(zip(b_labels, b.shape, strict=True))}
+    leading, heights, inner, widths = (tuple(lengths[x] for x in group) for group in (stack, rows, summed, columns))
+    left = a.transpose([a_labels.index(x) for x in (*stack, *rows, *summed)])
+    left = left.reshape((*leading, math.prod(heights), math.prod(inner)))
+    right = b.transpose([b_labels.index(x) for x in (*stack, *summed, *columns)])
+    right = right.reshape((*leading, math.prod(inner), math.prod(widths)))
+    out = left @ right if summed else left * right
+    return "".join((*stack, *rows, *columns)), out.reshape((*leading, *heights, *widths))
+
+
+@face_of(_einsum)
+def einsum(subscripts: Any, *operands: Any, optimize: Any = True) -> Array:
+    """Return the sum of products of the operands that `subscripts` describes, with matrix products where possible.
+
+    Args:
+        subscripts: a letter for each axis of each operand, then the axes of the result: ``"ij,jk->ik"``. Without the
+            arrow, the result has the letters that occur once, in alphabetic order. ``...`` stands for further axes,
+            which broadcast. NumPy's form with lists of integers, ``einsum(a, [0, 1], b, [1, 2], [0, 2])``, works too.
+        operands: one array for each term.
+        optimize: accepted for NumPy's sake; a good order of the products is always chosen.
+
+    Example:
+        >>> nt.einsum("ij,ij->i", np.ones((2, 3)), np.ones((2, 3)))
+        array([3., 3.])
+    """
+    if not isinstance(subscripts, str):
+        subscripts, operands = _from_lists((subscripts, *operands))
+    return _einsum(operands, subscripts=subscripts)
+
+
+def _from_lists(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Return subscripts and operands given as ``a, [0, 1], b, [1, 2], [0, 2]``."""
+
+    def spell(labels: Any) -> str:
+        return "".join("..." if label is Ellipsis else string.ascii_letters[label] for label in labels)
+
+    pairs = len(args) // 2
+    terms = ",".join(spell(labels) for labels in args[1 : 2 * pairs : 2])
+    arrow = f"->{spell(args[-1])}" if len(args) % 2 else ""
+    return terms + arrow, args[0 : 2 * pairs : 2]

@@ -1,0 +1,177 @@
+"""Losses of distributions: the divergence of one from another, and likelihoods of what is observed."""
+
+import math
+
+import numpy as np
+
+from .._typing import Array
+from ..core.declare import composed
+from ..errors import ArgumentError, ShapeError
+from .exponential import exp, log, xlogy
+from .loss_reductions import as_pair, check_reduction, check_same_shape, pair_samples, reduce, reduced
+from .rectifiers import as_array
+from .samples import SHAPES, rejected, sample, values
+from .selection import where
+
+
+def _kl_div_reference(prediction: Array, target: Array, reduction: str = "mean", log_target: bool = False) -> Array:
+    probability = np.exp(target) if log_target else target
+    logarithm = target if log_target else np.log(np.where(target == 0, 1, target))
+    loss = np.asarray(probability * (logarithm - prediction))
+    if reduction == "batchmean":
+        return loss.sum() / (len(loss) if loss.ndim else 1)
+    return loss if reduction == "none" else getattr(loss, reduction)()
+
+
+_KL_REDUCTIONS = ("mean", "batchmean", "sum", "none")
+
+
+@composed(
+    also=("kl_div",),
+    reference=_kl_div_reference,
+    samples=lambda: [
+        *(sample(values(*s), values(*s, low=0.1, seed=1), reduction="none") for s in SHAPES),
+        *(sample(values(3, 2), values(3, 2, low=0.1, seed=1), reduction=r) for r in _KL_REDUCTIONS),
+        *(sample(values(3, 2), values(3, 2, seed=1), log_target=True, reduction=r) for r in _KL_REDUCTIONS),
+        sample(values(), values(low=0.1, seed=1), reduction="batchmean"),
+        sample(np.array([-1.0, -2.0]), np.array([0.0, 1.0]), skip_derivatives="log at 0"),
+        rejected(
+            ShapeError,
+            "kl_div_loss: prediction has shape (3,) and target has shape (3, 1); the shapes must be equal, since "
+            "losses do not broadcast. Did you mean to reshape one of them?",
+            np.ones(3),
+            np.ones((3, 1)),
+        ),
+        rejected(
+            ArgumentError,
+            "kl_div_loss: reduction is 'average'; it must be 'mean', 'batchmean', 'sum' or 'none'.",
+            np.ones(3),
+            np.ones(3),
+            reduction="average",
+        ),
+    ],
+)
+def kl_div_loss(prediction: Array, target: Array, reduction: str = "mean", log_target: bool = False) -> Array:
+    """Return the Kullback-Leibler divergence of predicted from wanted distributions: ``target * (log(target) - p)``.
+
+    Args:
+        prediction: log-probabilities, of any shape.
+        target: probabilities of the same shape, or their logarithms if `log_target`.
+        reduction: "batchmean", the sum over everything divided by the length of the first axis, is the divergence;
+            "mean" over all elements, "sum", or "none" for the term of each element.
+        log_target: whether target holds logarithms.
+
+    Raises:
+        ShapeError: if the shapes differ.
+
+    Example:
+        >>> nt.kl_div_loss(np.log(np.array([[0.5, 0.5]])), np.array([[1.0, 0.0]]), reduction="batchmean")
+        array(0.69314718)
+    """
+    prediction, target = as_pair(prediction, target)
+    check_same_shape("kl_div_loss", prediction=prediction, target=target)
+    check_reduction("kl_div_loss", reduction, _KL_REDUCTIONS)
+    loss = exp(target) * (target - prediction) if log_target else xlogy(target, target) - target * prediction
+    if reduction == "batchmean":
+        return loss.sum() / (loss.shape[0] if loss.shape else 1)
+    return reduce(loss, reduction)
+
+
+def _poisson_reference(prediction: Array, target: Array, log_input: bool = True, eps: float = 1e-8) -> Array:
+    if log_input:
+        return np.exp(prediction) - target * prediction
+    return prediction - target * np.log(prediction + eps)
+
+
+@composed(
+    also=("poisson_nll",),
+    reference=reduced(_poisson_reference),
+    samples=lambda: pair_samples(
+        "poisson_nll_loss",
+        sample(values(2, 3, low=0.5), values(2, 3, seed=1), log_input=False),
+        sample(values(2, 3, low=0.5), values(2, 3, seed=1), log_input=False, eps=0.1, reduction="none"),
+    ),
+)
+def poisson_nll_loss(
+    prediction: Array, target: Array, log_input: bool = True, eps: float = 1e-8, reduction: str = "mean"
+) -> Array:
+    """Return the negative log-likelihood of counts under a Poisson distribution, but for a term of target alone.
+
+    Args:
+        prediction: the logarithm of the expected count, or the count itself if `log_input` is False.
+        target: counts, of the same shape.
+        log_input: whether prediction is a logarithm.
+        eps: added to an expected count before its logarithm is taken.
+        reduction: "mean" over all elements, "sum", or "none" for the loss of each element.
+
+    Raises:
+        ShapeError: if the shapes differ.
+
+    Example:
+        >>> nt.poisson_nll_loss(np.array([0.0, 0.0]), np.array([1.0, 2.0]))
+        array(1.)
+    """
+    prediction, target = as_pair(prediction, target)
+    check_same_shape("poisson_nll_loss", prediction=prediction, target=target)
+    check_reduction("poisson_nll_loss", reduction)
+    if log_input:
+        return reduce(exp(prediction) - target * prediction, reduction)
+    return reduce(prediction - target * log(prediction + eps), reduction)
+
+
+def _gaussian_reference(prediction: Array, target: Array, var: Array, eps: float = 1e-6, full: bool = False) -> Array:
+    spread = np.maximum(var, eps)
+    loss = np.log(spread) / 2 + (prediction - target) ** 2 / spread / 2
+    return loss + 0.5 * np.log(2 * np.pi) if full else loss
+
+
+@composed(
+    also=("gaussian_nll",),
+    kinks="where var is equal to eps",
+    reference=reduced(_gaussian_reference),
+    samples=lambda: [
+        *(
+            sample(values(*shape), values(*shape, seed=1), values(*shape, low=0.5, seed=2), reduction="none")
+            for shape in SHAPES
+        ),
+        sample(values(2, 3), values(2, 3, seed=1), values(2, 3, low=0.5, seed=2)),
+        sample(values(2, 3), values(2, 3, seed=1), values(2, 3, low=0.5, seed=2), full=True, reduction="sum"),
+        sample(values(2, 3), values(2, 3, seed=1), values(2, 3, low=0.5, high=0.9, seed=2), eps=1.0),
+        rejected(
+            ShapeError,
+            "gaussian_nll_loss: prediction has shape (3,) and var has shape (1,); the shapes must be equal, since "
+            "losses do not broadcast. Did you mean to reshape one of them?",
+            np.ones(3),
+            np.ones(3),
+            np.ones(1),
+        ),
+    ],
+)
+def gaussian_nll_loss(
+    prediction: Array, target: Array, var: Array, eps: float = 1e-6, full: bool = False, reduction: str = "mean"
+) -> Array:
+    """Return the negative log-likelihood of targets under normal distributions of given means and variances.
+
+    Args:
+        prediction: the means, of any shape.
+        target: the same shape.
+        var: the variances, of the same shape; those below `eps` count as `eps`.
+        eps: the least variance.
+        full: add the constant ``log(2 pi) / 2``.
+        reduction: "mean" over all elements, "sum", or "none" for the loss of each element.
+
+    Raises:
+        ShapeError: if the shapes differ.
+
+    Example:
+        >>> nt.gaussian_nll_loss(np.array([1.0]), np.array([3.0]), np.array([1.0]))
+        array(2.)
+    """
+    prediction, target = as_pair(prediction, target)
+    var = as_array(var)
+    check_same_shape("gaussian_nll_loss", prediction=prediction, target=target, var=var)
+    check_reduction("gaussian_nll_loss", reduction)
+    spread = where(var > eps, var, eps)
+    difference = prediction - target
+    loss = (log(spread) + difference * difference / spread) * 0.5
+    return reduce(loss + 0.5 * math.log(2.0 * math.pi) if full else loss, reduction)

@@ -1,0 +1,125 @@
+"""Trees: tuples, lists, dicts, namedtuples, dataclasses and None, nested, with anything else as leaves."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .errors import ArgumentError
+
+Children = Callable[[Any], Iterable[Any]]
+Rebuild = Callable[[Any, list[Any]], Any]
+
+_registered: dict[type, tuple[Children, Rebuild]] = {}
+#: How to take apart and rebuild instances of a class; None for leaves. Filled as classes are met.
+_known: dict[type, tuple[Children, Rebuild] | None] = {}
+
+
+def register(cls: type, children: Children, rebuild: Rebuild) -> None:
+    """Make instances of `cls` inner nodes of trees.
+
+    Args:
+        cls: the class; subclasses follow.
+        children: returns the children of an instance.
+        rebuild: takes an instance and new children, and returns one like it.
+
+    Example:
+        >>> class Pair:
+        ...     def __init__(self, a, b): self.a, self.b = a, b
+        >>> nt.tree.register(Pair, lambda p: (p.a, p.b), lambda p, new: Pair(*new))
+        >>> nt.tree.leaves([Pair(1, 2), 3])
+        [1, 2, 3]
+    """
+    _registered[cls] = (children, rebuild)
+    _known.clear()
+
+
+def is_leaf(tree: Any) -> bool:
+    """Say whether an object is a leaf of its own, not a container."""
+    return _node(tree) is None
+
+
+def _node(tree: Any) -> tuple[Children, Rebuild] | None:
+    """Return how to take a tree apart and put it together, or None for a leaf."""
+    cls = type(tree)
+    try:
+        return _known[cls]
+    except KeyError:
+        found = _known[cls] = _find(cls)
+        return found
+
+
+def _find(cls: type) -> tuple[Children, Rebuild] | None:
+    for base in cls.__mro__:
+        if base in _registered:
+            return _registered[base]
+    if cls in (tuple, list):
+        return (lambda t: t), lambda t, new: cls(new)
+    if issubclass(cls, dict):
+        return (lambda t: t.values()), lambda t, new: cls(zip(t, new, strict=True))
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return (lambda t: t), lambda t, new: cls(*new)
+    if dataclasses.is_dataclass(cls):
+        names = [field.name for field in dataclasses.fields(cls)]
+        return (
+            lambda t: [getattr(t, name) for name in names],
+            lambda t, new: dataclasses.replace(t, **dict(zip(names, new, strict=True))),
+        )
+    if cls is type(None):
+        return (lambda t: ()), lambda t, new: None
+    return None
+
+
+def leaves(tree: Any) -> list[Any]:
+    """Return the leaves of a tree, in order.
+
+    Example:
+        >>> nt.tree.leaves({"a": 1, "b": [2, None, (3,)]})
+        [1, 2, 3]
+    """
+    found: list[Any] = []
+    stack = [tree]
+    while stack:
+        top = stack.pop()
+        node = _node(top)
+        if node is None:
+            found.append(top)
+        else:
+            stack.extend(reversed(list(node[0](top))))
+    return found
+
+
+def unflatten(tree: Any, new: Iterable[Any]) -> Any:
+    """Return a tree of the same structure with other leaves."""
+    rest = iter(new)
+    built = _build(tree, rest)
+    if next(rest, _END) is not _END:
+        raise ArgumentError("tree.unflatten: more leaves were given than the tree has.")
+    return built
+
+
+_END = object()
+
+
+def _build(tree: Any, rest: Any) -> Any:
+    # Trees of arguments are shallow; this recursion is over nesting, not over a graph.
+    node = _node(tree)
+    if node is None:
+        leaf = next(rest, _END)
+        if leaf is _END:
+            raise ArgumentError("tree.unflatten: fewer leaves were given than the tree has.")
+        return leaf
+    children, rebuild = node
+    return rebuild(tree, [_build(child, rest) for child in children(tree)])
+
+
+def map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Apply a function to each leaf of a tree, and to the leaves at the same place of others.
+
+    Example:
+        >>> nt.tree.map(lambda a, b: a + b, {"x": 1, "y": [2]}, {"x": 10, "y": [20]})
+        {'x': 11, 'y': [22]}
+    """
+    columns = [leaves(tree), *(leaves(other) for other in others)]
+    if any(len(column) != len(columns[0]) for column in columns):
+        raise ArgumentError("tree.map: the trees have different numbers of leaves.")
+    return unflatten(tree, (function(*row) for row in zip(*columns, strict=True)))

@@ -1,0 +1,26 @@
+"""Fixtures that every test shares."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.core import context
+
+
+@pytest.fixture(autouse=True)
+def doctest_names(doctest_namespace):
+    """Give doctests the two names that every example uses."""
+    doctest_namespace["nt"] = nt
+    doctest_namespace["np"] = np
+
+
+@pytest.fixture(autouse=True)
+def ambient_state_is_restored():
+    """Fail a test that leaves the ambient state changed."""
+    state = context.current()
+    before = (state, state.grad, state.tapes, state.scopes, state.context, state.transforms)
+    yield
+    state = context.current()
+    after = (state, state.grad, state.tapes, state.scopes, state.context, state.transforms)
+    assert after == before, "the test left the ambient state changed"
+    assert nt.default_dtype() == nt.float32
