@@ -44,7 +44,7 @@ def imported(path):
             if len(full) > 1:
                 yield full[1]
             else:
-                yield from (alias.name for alias in node.names)
+                yield from (alias.name for alias in node.names if alias.name != "__version__")
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("numtape"):
             yield node.module.split(".")[1]
 

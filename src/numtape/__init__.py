@@ -1,12 +1,78 @@
-"""numtape: tape-based automatic differentiation on NumPy arrays."""
+"""numtape: tape-based automatic differentiation on NumPy arrays. This file is the table of contents."""
 
 __version__ = "0.1.0"
 
+from typing import Any
+
+from . import errors as errors
+from . import tree as tree
+from .api import grad as grad
+from .api import value_and_grad as value_and_grad
+from .api import vjp as vjp
+from .contexts import GradientContext as GradientContext
+from .contexts import clear_default_context_tape as clear_default_context_tape
+from .contexts import clear_tape as clear_tape
+from .contexts import compute_gradients as compute_gradients
+from .contexts import current_context as current_context
+from .contexts import default_context as default_context
 from .core.declare import public as _public
-from . import ops as ops
+from .creation import (
+    arange as arange,
+)
+from .creation import (
+    empty as empty,
+)
+from .creation import empty_like as empty_like
+from .creation import eye as eye
+from .creation import from_numpy as from_numpy
+from .creation import full as full
+from .creation import full_like as full_like
+from .creation import linspace as linspace
+from .creation import normal as normal
+from .creation import ones as ones
+from .creation import ones_like as ones_like
+from .creation import permutation as permutation
+from .creation import rand as rand
+from .creation import randint as randint
+from .creation import randn as randn
+from .creation import tensor as tensor
+from .creation import uniform as uniform
+from .creation import zeros as zeros
+from .creation import zeros_like as zeros_like
+from .dtypes import bfloat16 as bfloat16
+from .dtypes import bool_ as bool_
+from .dtypes import default_dtype as default_dtype
+from .dtypes import float16 as float16
+from .dtypes import float32 as float32
+from .dtypes import float64 as float64
+from .dtypes import int32 as int32
+from .dtypes import int64 as int64
+from .dtypes import set_default_dtype as set_default_dtype
+from .grad_mode import enable_grad as enable_grad
+from .grad_mode import is_grad_enabled as is_grad_enabled
+from .grad_mode import no_grad as no_grad
+from .grad_mode import set_grad_enabled as set_grad_enabled
+from .gradients import Gradients as Gradients
+from .ops import *  # noqa: F403  (each op is listed once, in ops/__init__.py)
+from .streams import Generator as Generator
+from .streams import seed as seed
+from .tapes import GradientTape as GradientTape
+from .tapes import Tape as Tape
+from .tapes import records as records
+from .tapes import summary as summary
 from .tensors import Tensor as Tensor
+from .testing.gradients import check_gradients as check_gradients
+
+TrackedTensor = Tensor
+manual_seed = seed
 
 
-def __getattr__(name: str):
-    if name in _public: return _public[name]
-    raise AttributeError(name)
+def __getattr__(name: str) -> Any:
+    """Return an op by any of its spellings; `dir` lists them all."""
+    if name in _public:
+        return _public[name]
+    raise AttributeError(f"module 'numtape' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_public})

@@ -3,6 +3,8 @@
 All of them inherit from `NumtapeError` and from the built-in that fits, so ``except ValueError`` keeps working.
 """
 
+import numpy as np
+
 
 class NumtapeError(Exception):
     """The base of every error that numtape raises on purpose."""
@@ -26,6 +28,13 @@ class ArgumentError(NumtapeError, ValueError):
     """A static argument has a value that the function cannot use.
 
     Fails: ``nt.dropout(x, p=1.5)``. Repair: a probability between 0 and 1.
+    """
+
+
+class LinearAlgebraError(ArgumentError, np.linalg.LinAlgError):
+    """A matrix does not have what a decomposition or solution needs.
+
+    Fails: ``nt.inv(nt.zeros(2, 2))``. Repair: check the rank, or use ``nt.pinv``.
     """
 
 

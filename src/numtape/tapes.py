@@ -147,9 +147,7 @@ class Tape:
             self._tape.watch(leaf)
         return given[0] if len(given) == 1 else given
 
-    def gradient(
-        self, targets: Any, sources: Any, output_gradients: Any = None, unconnected: str = "none"
-    ) -> Any:
+    def gradient(self, targets: Any, sources: Any, output_gradients: Any = None, unconnected: str = "none") -> Any:
         """Return the derivatives of the targets by each source; targets that are not scalar count as their sum.
 
         Args:
@@ -171,7 +169,9 @@ class Tape:
             )
         target_list = _as_list("targets", targets)
         source_list = _as_list("sources", sources)
-        given = [None] * len(target_list) if output_gradients is None else _as_list("output_gradients", output_gradients)
+        given = (
+            [None] * len(target_list) if output_gradients is None else _as_list("output_gradients", output_gradients)
+        )
         if len(given) != len(target_list):
             raise ArgumentError(f"gradient: {len(target_list)} targets and {len(given)} output_gradients were given.")
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]

@@ -12,7 +12,15 @@ import numpy as np
 
 from .._typing import Dtype
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, promote, widened
-from ..errors import ArgumentError, AxisError, NotDifferentiableError, NumtapeError, OperandError, ShapeError
+from ..errors import (
+    ArgumentError,
+    AxisError,
+    LinearAlgebraError,
+    NotDifferentiableError,
+    NumtapeError,
+    OperandError,
+    ShapeError,
+)
 from .context import State, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure
 from .record import Record, next_index, note, user_files, user_frame
@@ -159,7 +167,9 @@ def explain(op: Op, arrays: Sequence[Any], error: Exception) -> Exception:
         return ShapeError(
             f"{op.name}: {shapes}; the shapes do not broadcast: from the last axis on, lengths must be equal or 1."
         )
-    kind = OperandError if isinstance(error, TypeError) else ArgumentError
+    kind: type[NumtapeError] = OperandError if isinstance(error, TypeError) else ArgumentError
+    if isinstance(error, np.linalg.LinAlgError):
+        kind = LinearAlgebraError
     return kind(f"{op.name}: {error} ({shapes}).")
 
 

@@ -55,7 +55,7 @@ def along_axis(op: "Op", operands: Sequence[Any], batched: Sequence[bool], param
     ndim = x.ndim - 1
     if axis is None:
         axis = tuple(range(ndim))
-    shifted = tuple(a % ndim + 1 for a in axis) if isinstance(axis, tuple) else axis % ndim + 1
-    if shifted == ():
+    if ndim == 0:
         return loop(op, operands, batched, params)
+    shifted = tuple(a % ndim + 1 for a in axis) if isinstance(axis, tuple) else axis % ndim + 1
     return _call(op, operands, {**params, "axis": shifted})

@@ -78,7 +78,8 @@ def elementwise(
 
 def linear(
     *,
-    transposes: Rules,
+    transposes: Rules | None = None,
+    transpose: RuleFunction | None = None,
     jointly: bool = False,
     is_variadic: bool = False,
     promoted: tuple[str, ...] | None = None,
@@ -86,17 +87,20 @@ def linear(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Declare an op that is linear in each of its differentiable arguments, the others fixed.
 
-    With `jointly` it is linear in all of them together, as concat is and matmul is not.
+    With `jointly` it is linear in all of them together, as concat is and matmul is not. `transpose` is one rule that
+    returns a cotangent per argument, in place of `transposes`.
     """
 
     def decorate(declaration: Callable[P, R]) -> Callable[P, R]:
-        arguments = [name for name, rule in transposes.items() if not isinstance(rule, Marker)]
+        rules = dict(transposes) if transposes is not None else dict.fromkeys(operand_names(declaration), transpose)
+        arguments = [name for name, rule in rules.items() if not isinstance(rule, Marker)]
         itself = Marker.ITSELF_ALONE if jointly else Marker.ITSELF
         op = Op(
             declaration,
             declaration,
-            pulls=dict(transposes),
-            pushes={name: itself if name in arguments else rule for name, rule in transposes.items()},
+            pulls=cast(Any, rules),
+            pushes={name: itself if name in arguments else cast(Marker, rule) for name, rule in rules.items()},
+            joint=transpose,
             is_variadic=is_variadic,
             promoted=promoted,
             facts=Facts(**{"cost": _free, "linear": frozenset(arguments), **_as_tuples(facts)}),
@@ -139,10 +143,7 @@ def discrete(
     """Declare an op without a derivative, whose results are bools or integers."""
 
     def decorate(declaration: Callable[P, R]) -> Callable[P, R]:
-        code = cast(Any, declaration).__code__
-        rules: dict[str, RuleFunction | Marker] = dict.fromkeys(
-            code.co_varnames[: code.co_posonlyargcount], NON_DIFFERENTIABLE
-        )
+        rules: dict[str, RuleFunction | Marker] = dict.fromkeys(operand_names(declaration), NON_DIFFERENTIABLE)
         if ufunc is not None:
             facts.setdefault("structure", Structure.ELEMENTWISE)
             facts.setdefault("batch", batching.elementwise)
@@ -180,6 +181,13 @@ def face_of(op_face: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[
         return function
 
     return decorate
+
+
+def operand_names(declaration: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the positional-only parameters: the operands."""
+    code = cast(Any, declaration).__code__
+    names: tuple[str, ...] = code.co_varnames[: code.co_posonlyargcount]
+    return names
 
 
 def _free(out: Any, *shapes: Any, **params: Any) -> int:

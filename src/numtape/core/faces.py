@@ -46,7 +46,7 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
             raise explain(op, (array,), error) from error
         if type(result) is not _ndarray:
             if type(result) is tuple:
-                return wrap_parts(op, (x,), params or {}, result, state)
+                return wrap_parts(op, (x,), params or {}, tuple(map(_asarray, result)), state)
             result = _asarray(result)
         if not is_value:
             return result

@@ -42,9 +42,7 @@ def _push_one(record: Record, position: int, tangent: Any, reader: Reader) -> An
     op = record.op
     rule = op.push(position)
     if rule is Marker.ITSELF:
-        operands = [
-            tangent if i == position else reader.operand(record, i) for i in range(len(record.inputs))
-        ]
+        operands = [tangent if i == position else reader.operand(record, i) for i in range(len(record.inputs))]
         return apply(op, operands, record.params or {})
     assert isinstance(rule, Rule)
     pushed = rule.function(tangent, *reader.gather(record, rule, position))

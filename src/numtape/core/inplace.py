@@ -42,9 +42,7 @@ def check_fits(name: str, target: Value, result: Any) -> None:
         raise DtypeError(f"{name}: a result of {result.dtype} cannot be stored in a tensor of {target.dtype}.")
 
 
-def write_part(
-    target: Value, op: Op, operands: tuple[Any, ...], params: dict[str, Any], store: Any
-) -> None:
+def write_part(target: Value, op: Op, operands: tuple[Any, ...], params: dict[str, Any], store: Any) -> None:
     """Change `target` by `store`, recorded as `op` of `operands` (of the old target, for a part of it)."""
     state = current()
     needs = 0

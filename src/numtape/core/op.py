@@ -74,12 +74,9 @@ class Rule:
         self.reads_out = any(kind == Reads.OUT for kind, _ in reads)
 
 
-def _zeros(g: Any) -> Any:
+def _zeros(g: Any, shape: Any) -> Any:
     """The rule of an argument whose derivative is zero: constant zeros, whatever `g` holds."""
-    return np.zeros(g.shape, g.dtype)
-
-
-_ZERO_RULE = Rule(_zeros, ())
+    return np.zeros(shape, g.dtype)
 
 
 class Structure(Enum):
@@ -180,10 +177,17 @@ class Op:
         }
         self._check_names(pulls if joint is None else pushes)
         if joint is not None:
-            pulls = {name: pushes[name] if isinstance(pushes[name], Marker) else joint for name in self.arguments}
+            fixed = (NON_DIFFERENTIABLE, ZERO)
+            pulls = {name: pushes[name] if pushes[name] in fixed else joint for name in self.arguments}
         self.joint = None if joint is None else self._compile(joint)
-        self.pulls = tuple(self._compile(pulls[name]) for name in self.arguments)
-        self.pushes = tuple(self._compile(pushes[name]) for name in self.arguments)
+        self.pulls = tuple(
+            Rule(_zeros, ((int(Reads.SHAPE), i),)) if pulls[name] is ZERO else self._compile(pulls[name])
+            for i, name in enumerate(self.arguments)
+        )
+        self.pushes = tuple(
+            Rule(_zeros, ((int(Reads.OUT_SHAPE), None),)) if pushes[name] is ZERO else self._compile(pushes[name])
+            for name in self.arguments
+        )
         differentiable = [i for i, rule in enumerate(self.pulls) if rule is not NON_DIFFERENTIABLE]
         #: The positions of the operands that are brought to one dtype.
         self.promoted: tuple[int, ...] = (
@@ -204,8 +208,6 @@ class Op:
             )
 
     def _compile(self, rule: RuleFunction | Marker) -> Rule | Marker:
-        if rule is ZERO:
-            return _ZERO_RULE
         if isinstance(rule, Marker):
             return rule
         code = rule.__code__

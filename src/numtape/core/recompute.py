@@ -19,9 +19,7 @@ def value(record: Record) -> Any:
         if top in made:
             stack.pop()
             continue
-        missing = [
-            link for link in top.inputs if type(link) is Record and not _is_at_hand(link) and link not in made
-        ]
+        missing = [link for link in top.inputs if type(link) is Record and not _is_at_hand(link) and link not in made]
         if missing:
             stack.extend(missing)
             continue

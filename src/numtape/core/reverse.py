@@ -309,9 +309,7 @@ class Reader:
         assert self.cls is not None
         if array.dtype not in FLOAT_DTYPES:
             return wrap(self.cls, array)
-        return wrap(
-            self.cls, array, new_record(PICK, (record,), {"position": position}, 1, None, array, current())
-        )
+        return wrap(self.cls, array, new_record(PICK, (record,), {"position": position}, 1, None, array, current()))
 
     def gather(self, record: Record, rule: Rule, index: int) -> list[Any]:
         """Return all that a rule reads, in its order; `index` is the operand whose cotangent it computes."""

@@ -67,7 +67,5 @@ def text(records: Sequence[Record]) -> str:
 def page(records: Sequence[Record]) -> str:
     """Return the table as HTML, for notebooks."""
     head = "".join(f"<th>{html.escape(heading)}</th>" for heading in HEADINGS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(records)
-    )
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(records))
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(total(records))}</p>"

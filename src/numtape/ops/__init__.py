@@ -1,28 +1,371 @@
-"""The ops, one file per family; everything about an op stands in its file."""
+"""The ops, one file per family; everything about an op stands in its file. This is the list of what is public."""
 
-from . import activations as activations
-from . import arithmetic as arithmetic
-from . import attention as attention
-from . import calculus as calculus
-from . import casting as casting
-from . import comparisons as comparisons
-from . import convolution as convolution
-from . import diagonals as diagonals
-from . import exponential as exponential
-from . import gathering as gathering
-from . import indexing as indexing
-from . import joining as joining
-from . import linalg as linalg
-from . import losses as losses
-from . import matrices as matrices
-from . import normalisation as normalisation
-from . import norms as norms
-from . import pooling as pooling
-from . import random as random
-from . import reductions as reductions
-from . import scans as scans
-from . import selection as selection
-from . import shapes as shapes
-from . import sorting as sorting
-from . import special as special
-from . import trigonometric as trigonometric
+from .activations import celu, elu, gelu, glu, logsigmoid, mish, selu, silu, softsign, tanhshrink
+from .arithmetic import abs, add, cbrt, div, hypot, mul, neg, positive, pow, reciprocal, rsqrt, sign, sqrt, square, sub
+from .attention import scaled_dot_product_attention
+from .binary_losses import bce_loss, bce_with_logits_loss, hinge_loss
+from .bounds import clip, maximum, minimum
+from .calculus import cumulative_trapezoid, diff, gradient, trapezoid
+from .casting import alias, cast, clone, stop_gradient
+from .class_losses import cross_entropy_loss, nll_loss
+from .comparisons import (
+    allclose,
+    equal,
+    greater,
+    greater_equal,
+    isclose,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    not_equal,
+)
+from .contractions import einsum, tensordot
+from .convolution import conv1d, conv2d
+from .convolution_core import conv, conv_input, conv_weight
+from .decompositions import cholesky, qr
+from .diagonals import diag, diagonal, trace, tril, triu
+from .distribution_losses import gaussian_nll_loss, kl_div_loss, poisson_nll_loss
+from .embedding_losses import cosine_embedding_loss, triplet_loss
+from .exponential import (
+    exp,
+    exp2,
+    expm1,
+    log,
+    log10,
+    log1p,
+    log2,
+    logaddexp,
+    logaddexp2,
+    logit,
+    sigmoid,
+    softplus,
+    xlogy,
+)
+from .gathering import gather, scatter, scatter_add, take_along_axis
+from .indexing import getitem
+from .joining import column_stack, concat, dstack, hstack, stack, vstack
+from .linalg import cofactors, det, lstsq, matrix_norm, matrix_power, pinv, slogdet
+from .losses import huber_loss, l1_loss, mse_loss, smooth_l1_loss
+from .matrices import addmm, dot, inner, matmul, vdot, vecdot
+from .max_pooling import max_pool, max_pool1d, max_pool2d
+from .normalisation import batch_norm, group_norm, instance_norm
+from .norms import norm, vector_norm
+from .padding import pad, pad_zeros
+from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool, avg_pool1d, avg_pool2d, avg_unpool
+from .products import cross, kron, outer
+from .quantiles import median, percentile, quantile
+from .random import dropout
+from .rearranging import flip, fliplr, flipud, repeat, roll, tile
+from .rectifiers import (
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    prelu,
+    relu,
+    relu6,
+    softshrink,
+    threshold,
+)
+from .reductions import logsumexp, max, mean, min, prod, sum
+from .reshaping import atleast_1d, atleast_2d, expand, flatten, meshgrid, ravel, squeeze, unsqueeze, view
+from .rounding import ceil, floor, floor_divide, fmod, remainder, rint, round, trunc
+from .row_normalisation import layer_norm, layer_normalise, rms_norm
+from .scans import cumprod, cumsum, recurrence
+from .searches import all, any, argmax, argmin, count_nonzero, searchsorted, unique
+from .selection import masked_fill, nan_to_num, nonzero, where
+from .shapes import broadcast_to, matrix_transpose, moveaxis, permute, reshape, swapaxes, transpose
+from .signals import convolve, interp
+from .softmax import log_softmax, softmax, softmin
+from .sorting import argsort, ranked, sort, topk
+from .special import digamma, erf, erfc, erfinv, lgamma, polygamma
+from .spectra import eigh, eigvalsh, svd, svdvals
+from .splitting import array_split, chunk, split, unbind
+from .statistics import average, nanmean, nansum, std, var
+from .systems import inv, solve
+from .taking import embedding, index_select, one_hot, segment_sum, take
+from .transposed_convolution import conv_transpose1d, conv_transpose2d
+from .trigonometric import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    cos,
+    cosh,
+    deg2rad,
+    rad2deg,
+    sin,
+    sinc,
+    sinh,
+    tan,
+    tanh,
+)
+
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "add",
+    "addmm",
+    "alias",
+    "all",
+    "allclose",
+    "any",
+    "argmax",
+    "argmin",
+    "argsort",
+    "array_split",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "atleast_1d",
+    "atleast_2d",
+    "average",
+    "avg_pool",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_unpool",
+    "batch_norm",
+    "bce_loss",
+    "bce_with_logits_loss",
+    "broadcast_to",
+    "cast",
+    "cbrt",
+    "ceil",
+    "celu",
+    "cholesky",
+    "chunk",
+    "clip",
+    "clone",
+    "cofactors",
+    "column_stack",
+    "concat",
+    "conv",
+    "conv1d",
+    "conv2d",
+    "conv_input",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_weight",
+    "convolve",
+    "cos",
+    "cosh",
+    "cosine_embedding_loss",
+    "count_nonzero",
+    "cross",
+    "cross_entropy_loss",
+    "cumprod",
+    "cumsum",
+    "cumulative_trapezoid",
+    "deg2rad",
+    "det",
+    "diag",
+    "diagonal",
+    "diff",
+    "digamma",
+    "div",
+    "dot",
+    "dropout",
+    "dstack",
+    "eigh",
+    "eigvalsh",
+    "einsum",
+    "elu",
+    "embedding",
+    "equal",
+    "erf",
+    "erfc",
+    "erfinv",
+    "exp",
+    "exp2",
+    "expand",
+    "expm1",
+    "flatten",
+    "flip",
+    "fliplr",
+    "flipud",
+    "floor",
+    "floor_divide",
+    "fmod",
+    "gather",
+    "gaussian_nll_loss",
+    "gelu",
+    "getitem",
+    "glu",
+    "gradient",
+    "greater",
+    "greater_equal",
+    "group_norm",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "hinge_loss",
+    "hstack",
+    "huber_loss",
+    "hypot",
+    "index_select",
+    "inner",
+    "instance_norm",
+    "interp",
+    "inv",
+    "isclose",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "kl_div_loss",
+    "kron",
+    "l1_loss",
+    "layer_norm",
+    "layer_normalise",
+    "leaky_relu",
+    "less",
+    "less_equal",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "log_softmax",
+    "logaddexp",
+    "logaddexp2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "logit",
+    "logsigmoid",
+    "logsumexp",
+    "lstsq",
+    "masked_fill",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_transpose",
+    "max",
+    "max_pool",
+    "max_pool1d",
+    "max_pool2d",
+    "maximum",
+    "mean",
+    "median",
+    "meshgrid",
+    "min",
+    "minimum",
+    "mish",
+    "moveaxis",
+    "mse_loss",
+    "mul",
+    "nan_to_num",
+    "nanmean",
+    "nansum",
+    "neg",
+    "nll_loss",
+    "nonzero",
+    "norm",
+    "not_equal",
+    "one_hot",
+    "outer",
+    "pad",
+    "pad_zeros",
+    "percentile",
+    "permute",
+    "pinv",
+    "poisson_nll_loss",
+    "polygamma",
+    "positive",
+    "pow",
+    "prelu",
+    "prod",
+    "qr",
+    "quantile",
+    "rad2deg",
+    "ranked",
+    "ravel",
+    "reciprocal",
+    "recurrence",
+    "relu",
+    "relu6",
+    "remainder",
+    "repeat",
+    "reshape",
+    "rint",
+    "rms_norm",
+    "roll",
+    "round",
+    "rsqrt",
+    "scaled_dot_product_attention",
+    "scatter",
+    "scatter_add",
+    "searchsorted",
+    "segment_sum",
+    "selu",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "sinc",
+    "sinh",
+    "slogdet",
+    "smooth_l1_loss",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "solve",
+    "sort",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "stop_gradient",
+    "sub",
+    "sum",
+    "svd",
+    "svdvals",
+    "swapaxes",
+    "take",
+    "take_along_axis",
+    "tan",
+    "tanh",
+    "tanhshrink",
+    "tensordot",
+    "threshold",
+    "tile",
+    "topk",
+    "trace",
+    "transpose",
+    "trapezoid",
+    "tril",
+    "triplet_loss",
+    "triu",
+    "trunc",
+    "unbind",
+    "unique",
+    "unsqueeze",
+    "var",
+    "vdot",
+    "vecdot",
+    "vector_norm",
+    "view",
+    "vstack",
+    "where",
+    "xlogy",
+]

@@ -9,11 +9,11 @@ from .._typing import Array, NDArray
 from ..core.declare import composed, elementwise
 from ..errors import ArgumentError, AxisError, ShapeError
 from ..kernels import erf as kernels
-from .arithmetic import abs
+from .arithmetic import abs, sub
+from .bounds import minimum
 from .exponential import exp, sigmoid, softplus
-from .rectifiers import as_array
+from .rectifiers import as_array, slope
 from .samples import SHAPES, rejected, sample, unary_samples, values
-from .selection import where
 from .special import erf
 from .trigonometric import tanh
 
@@ -29,7 +29,7 @@ def _check_positive(name: str, parameter: str, value: float) -> None:
 
 @elementwise(
     # For x <= 0, d out = alpha exp(x) dx = (out + alpha) dx.
-    partials={"x": lambda g, out, alpha: g * where(out > 0, 1.0, out + alpha)},
+    partials={"x": lambda g, out, alpha: g * (minimum(out, 0.0) + slope(out > 0, alpha, g))},
     flops=12,
     to_float=True,
     precision="widen",
@@ -55,7 +55,7 @@ def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
 
 
 @elementwise(
-    partials={"x": lambda g, out: g * where(out > 0, _SELU_SCALE, out + _SELU_SCALE * _SELU_ALPHA)},
+    partials={"x": lambda g, out: g * (minimum(out, 0.0) + slope(out > 0, _SELU_ALPHA, g) * _SELU_SCALE)},
     flops=12,
     to_float=True,
     precision="widen",
@@ -75,7 +75,7 @@ def selu(x: Array, /) -> Array:
 
 @elementwise(
     # For x <= 0, d out = exp(x / alpha) dx = (out / alpha + 1) dx: smooth at 0 for every alpha.
-    partials={"x": lambda g, out, alpha: g * where(out > 0, 1.0, out / alpha + 1.0)},
+    partials={"x": lambda g, out, alpha: g * (minimum(out, 0.0) / alpha + 1.0)},
     flops=12,
     to_float=True,
     precision="widen",
@@ -271,7 +271,7 @@ def tanhshrink(x: Array) -> Array:
         >>> nt.tanhshrink(np.array([0.0, 1.0]))
         array([0.        , 0.23840584])
     """
-    return x - tanh(x)
+    return sub(x, tanh(x))
 
 
 def _glu_reference(x: Array, axis: int = -1) -> Array:

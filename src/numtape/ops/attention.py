@@ -127,7 +127,8 @@ def scaled_dot_product_attention(
             if is_blocked.any():
                 takes_part = ~is_blocked if takes_part is None else takes_part & ~is_blocked
                 attn_mask = where(is_blocked, 0.0, attn_mask)
-            scores = scores + attn_mask
+            # A mask of doubles must not widen the scores.
+            scores = scores + attn_mask.astype(scores.dtype)
     if takes_part is None:
         return matmul(softmax(scores), value)
     # A softmax over nothing would be NaN: let a query without keys see all of them, and drop the result.

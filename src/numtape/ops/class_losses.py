@@ -11,10 +11,12 @@ from .._typing import Array, NDArray, Shape
 from ..core.declare import composed, differentiable
 from ..core.op import NON_DIFFERENTIABLE
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
+from .arithmetic import div, neg
 from .bounds import maximum
 from .exponential import log
 from .loss_reductions import check_reduction, reduce
 from .rectifiers import as_array, as_constant
+from .reductions import sum
 from .samples import Rejected, Sample, rejected, sample, values
 from .selection import where
 from .softmax import lane_max, lane_sum, log_softmax, softmax
@@ -74,6 +76,8 @@ def _shares(
 
 def _at(classes: NDArray, axis: int) -> tuple[Any, ...]:
     """Return the index of each prediction's class."""
+    if classes.ndim == 1:
+        return np.arange(classes.shape[0]), classes
     key: list[Any] = list(np.ogrid[tuple(slice(n) for n in classes.shape)])
     key.insert(axis, classes)
     return tuple(key)
@@ -288,7 +292,7 @@ def _nll(
     if label_smoothing:
         loss = loss - (log_probs * _on_classes(weight, shape, dtype)).sum(axis=axis) * rest
     loss = where(target == ignore_index, 0.0, loss)
-    return loss if reduction == "none" else loss.sum() / total
+    return loss if reduction == "none" else div(sum(loss), total)
 
 
 def _nll_reference(log_probs: Array, target: Array, **params: Any) -> Array:
@@ -455,4 +459,4 @@ def _cross_entropy_of_distributions(
                 f"{shape[axis]} classes."
             )
         product = product * _on_classes(weight, shape, log_probs.dtype)
-    return -reduce(product.sum(axis=axis), reduction)
+    return neg(reduce(sum(product, axis=axis), reduction))

@@ -29,7 +29,7 @@ def _check(name: str, x: Shape, weight: Shape, channels: int, groups: int) -> No
         raise ShapeError(
             f"{name}: x has shape {x} and weight has shape {weight}; both must have two axes more than the kernel."
         )
-    if groups < 1 or weight[0] % groups:
+    if not isinstance(groups, int) or groups < 1 or weight[0] % groups:
         raise ArgumentError(
             f"{name}: groups is {groups} and weight has shape {weight}; groups must divide the first axis of weight "
             f"({weight[0]})."

@@ -23,7 +23,7 @@ def _diagonal_back(g: Array, x_shape: Shape, offset: int, axis1: int, axis2: int
 
 
 @linear(
-    transposes=dict(x=_diagonal_back),
+    transposes={"x": _diagonal_back},
     structure=Structure.MOVES,
     native_half=True,
     aliases=True,
@@ -63,7 +63,7 @@ def _diagonal_of(g: Array, offset: int, axis1: int, axis2: int) -> Array:
 
 
 @linear(
-    transposes=dict(x=_diagonal_of),
+    transposes={"x": _diagonal_of},
     structure=Structure.MOVES,
     native_half=True,
     batch=_from_diagonal_batch,
@@ -232,7 +232,7 @@ def _leading(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: d
 
 
 @linear(
-    transposes=dict(x=_tril_back),
+    transposes={"x": _tril_back},
     structure=Structure.ELEMENTWISE,
     native_half=True,
     batch=_leading,
@@ -251,7 +251,7 @@ def tril(x: Array, /, *, k: int = 0) -> Array:
 
 
 @linear(
-    transposes=dict(x=_triu_back),
+    transposes={"x": _triu_back},
     structure=Structure.ELEMENTWISE,
     native_half=True,
     batch=_leading,

@@ -7,9 +7,11 @@ import numpy as np
 from .._typing import Array
 from ..core.declare import composed
 from ..errors import ArgumentError, ShapeError
+from .arithmetic import div
 from .exponential import exp, log, xlogy
 from .loss_reductions import as_pair, check_reduction, check_same_shape, pair_samples, reduce, reduced
 from .rectifiers import as_array
+from .reductions import sum
 from .samples import SHAPES, rejected, sample, values
 from .selection import where
 
@@ -73,7 +75,7 @@ def kl_div_loss(prediction: Array, target: Array, reduction: str = "mean", log_t
     check_reduction("kl_div_loss", reduction, _KL_REDUCTIONS)
     loss = exp(target) * (target - prediction) if log_target else xlogy(target, target) - target * prediction
     if reduction == "batchmean":
-        return loss.sum() / (loss.shape[0] if loss.shape else 1)
+        return div(sum(loss), loss.shape[0] if loss.shape else 1)
     return reduce(loss, reduction)
 
 

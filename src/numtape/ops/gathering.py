@@ -67,7 +67,7 @@ def _gather_samples(name: str) -> list[Any]:
 
 
 @linear(
-    transposes=dict(x=_gather_back, index=NON_DIFFERENTIABLE),
+    transposes={"x": _gather_back, "index": NON_DIFFERENTIABLE},
     structure=Structure.MOVES,
     native_half=True,
     batch=_gather_batch,
@@ -267,7 +267,7 @@ def _scatter_reference(x: Any, index: Any, src: Any, axis: int) -> Any:
 
 
 @linear(
-    transposes=dict(x=_scatter_x, index=NON_DIFFERENTIABLE, src=_scatter_src),
+    transposes={"x": _scatter_x, "index": NON_DIFFERENTIABLE, "src": _scatter_src},
     jointly=True,
     structure=Structure.MOVES,
     native_half=True,
@@ -319,7 +319,7 @@ def _scatter_add_src(g: Array, index: Array, src_shape: Shape, axis: int) -> Arr
 
 
 @linear(
-    transposes=dict(x=lambda g: g, index=NON_DIFFERENTIABLE, src=_scatter_add_src),
+    transposes={"x": lambda g: g, "index": NON_DIFFERENTIABLE, "src": _scatter_add_src},
     jointly=True,
     precision="widen",
     batch=_scatter_batch,

@@ -42,7 +42,7 @@ def as_pair(prediction: Array, target: Array) -> tuple[Array, Array]:
 def reduce(loss: Array, reduction: str) -> Array:
     """Return the mean or the sum of losses, or the losses."""
     if reduction == "none":
-        return loss
+        return as_array(loss)
     return mean(loss) if reduction == "mean" else sum(loss)
 
 

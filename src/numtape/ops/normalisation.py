@@ -32,11 +32,18 @@ def _mean(x: Array) -> Array:
     return x.sum(axis=(0, 2), keepdims=True) * (1.0 / max(x.shape[0] * x.shape[2], 1))
 
 
+def _mean_product(a: Array, b: Array) -> Array:
+    """Return the mean of ``a * b`` of each channel, with axes of length 1."""
+    if type(a) is np.ndarray and type(b) is np.ndarray:
+        return _each_channel(np.einsum("ncs,ncs->c", a, b) * (1.0 / max(a.shape[0] * a.shape[2], 1)))
+    return _mean(a * b)
+
+
 def _centre(x: Array, eps: float) -> tuple[Array, Array]:
     """Return channels with their means taken off, and 1 / their standard deviations."""
     channels = _channels(x)
     centred = channels - _mean(channels)
-    return centred, (_mean(centred * centred) + eps) ** -0.5
+    return centred, (_mean_product(centred, centred) + eps) ** -0.5
 
 
 def _batch_pull(
@@ -50,7 +57,7 @@ def _batch_pull(
     g_weight = g_bias = np.zeros(centred.shape[1], centred.dtype)
     if g_out is not None:
         g_channels = _channels(g_out)
-        g_mean_of, product_mean = _mean(g_channels), _mean(g_channels * centred)
+        g_mean_of, product_mean = _mean(g_channels), _mean_product(g_channels, centred)
         scale = inverse if weight is None else inverse * _each_channel(weight)
         if needs[0]:
             pulled = (g_channels - g_mean_of - centred * (product_mean * inverse * inverse)) * scale
@@ -68,7 +75,7 @@ def _batch_pull(
 def _batch_push(t: Array, x: Array, weight: Array, eps: float) -> tuple[Array, Array, Array]:
     centred, inverse = _centre(x, eps)
     t_channels = _channels(t)
-    t_mean, product_mean = _mean(t_channels), _mean(t_channels * centred)
+    t_mean, product_mean = _mean(t_channels), _mean_product(t_channels, centred)
     scale = inverse if weight is None else inverse * _each_channel(weight)
     pushed = (t_channels - t_mean - centred * (product_mean * inverse * inverse)) * scale
     return pushed.reshape(x.shape), t_mean.reshape((-1,)), (product_mean * 2.0).reshape((-1,))
@@ -133,8 +140,8 @@ def _check_buffer(argument: str, buffer: Any) -> NDArray:
         return array
     if not isinstance(buffer, np.ndarray):
         raise OperandError(
-            f"batch_norm: {argument} is of type {type(buffer).__name__}; it is updated in place and must be an array or "
-            "a tensor."
+            f"batch_norm: {argument} is of type {type(buffer).__name__}; it is updated in place and must be an array "
+            "or a tensor."
         )
     return buffer
 

@@ -36,19 +36,21 @@ def _centre(x: Array, eps: float) -> tuple[Array, Array]:
 
 def _layer_pull(
     g: Array, x: Array, weight: Array, axes: int, eps: float, needs: tuple[bool, ...]
-) -> tuple[Array, Array | None, Array]:
-    # With h = (x - mean) / std and u = g * weight: dx = (u - mean(u) - h mean(u h)) / std
-    shape = x.shape
+) -> tuple[Array | None, Array | None, Array | None]:
+    # With c = x - mean and u = g * weight: dx = (u - mean(u) - c mean(u c) / var) / std
     rows, g_rows = _rows(x, axes), _rows(g, axes)
     centred, inverse = _centre(rows, eps)
-    h = centred * inverse
-    products = g_rows * h
-    pulled = None
+    products = g_rows * centred
+    pulled = g_weight = g_bias = None
     if needs[0]:
         mean = _column(weight, rows.shape[-1], g_rows.dtype)
         u = g_rows if weight is None else g_rows * weight.reshape((1, -1))
-        pulled = ((u - g_rows @ mean - h * (products @ mean)) * inverse).reshape(shape)
-    return pulled, products.reshape(shape) if needs[1] else None, g
+        pulled = ((u - g_rows @ mean - centred * ((products @ mean) * inverse * inverse)) * inverse).reshape(x.shape)
+    if needs[1]:
+        g_weight = (inverse.reshape((1, -1)) @ products).reshape(x.shape[len(x.shape) - axes :])
+    if needs[2]:
+        g_bias = (np.ones((1, g_rows.shape[0]), g_rows.dtype) @ g_rows).reshape(x.shape[len(x.shape) - axes :])
+    return pulled, g_weight, g_bias
 
 
 def _layer_push(t: Array, x: Array, weight: Array, axes: int, eps: float) -> Array:
@@ -201,7 +203,10 @@ def _rms_pull(
         mean = _column(weight, rows.shape[-1], g_rows.dtype)
         u = g_rows if weight is None else g_rows * weight.reshape((1, -1))
         pulled = ((u - rows * ((products @ mean) * inverse * inverse)) * inverse).reshape(x.shape)
-    return pulled, (products * inverse).reshape(x.shape) if needs[1] else None
+    g_weight = None
+    if needs[1]:
+        g_weight = (inverse.reshape((1, -1)) @ products).reshape(x.shape[len(x.shape) - axes :])
+    return pulled, g_weight
 
 
 def _rms_push(t: Array, x: Array, weight: Array, axes: int, eps: float) -> Array:

@@ -39,9 +39,7 @@ def rejected(error: type[Exception], message: str, *args: Any, **params: Any) ->
     return Rejected(args, error, message, params)
 
 
-def values(
-    *shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0, avoid: Sequence[float] = ()
-) -> NDArray:
+def values(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0, avoid: Sequence[float] = ()) -> NDArray:
     """Return float64 values between `low` and `high`, the same for the same arguments, none near a kink in `avoid`."""
     rng = np.random.default_rng([seed, *shape])
     drawn = np.asarray(rng.uniform(low, high, shape))
@@ -87,9 +85,7 @@ def binary_samples(
     """Return samples of an elementwise op of two operands, each between bounds, with broadcasting."""
 
     def make() -> Sequence[Any]:
-        pairs = [
-            sample(values(*s, low=a[0], high=a[1]), values(*t, low=b[0], high=b[1], seed=1)) for s, t in PAIRS
-        ]
+        pairs = [sample(values(*s, low=a[0], high=a[1]), values(*t, low=b[0], high=b[1], seed=1)) for s, t in PAIRS]
         return [*pairs, *more]
 
     return make

@@ -218,30 +218,3 @@ def unique(
     # The overloads of np.unique want to know which results are returned.
     find: Any = np.unique
     return find(x, return_index, return_inverse, return_counts, axis)
-
-
-@discrete(
-    cost=lambda out, x: 0,
-    numpy=np.nonzero,
-    samples=lambda: [
-        sample(np.array([0.0, 2.0, 0.0, 1.0])),
-        sample(np.array([[0.0, 2.0], [3.0, 0.0]])),
-        sample(np.array([[0, 2], [3, 0]])),
-        sample(np.array([True, False, True])),
-        sample(np.zeros(3)),
-        sample(np.zeros(0)),
-        sample(np.ones((2, 1, 2))),
-        sample(np.array([np.nan, 0.0])),
-        rejected(ShapeError, "nonzero: x is a number without axes; reshape it to (1,) first.", np.array(1.0)),
-    ],
-)
-def nonzero(x: Array, /) -> tuple[Array, ...]:
-    """Return the indices of the elements that are not zero, an array for each axis.
-
-    Example:
-        >>> nt.nonzero(np.array([0.0, 2.0, 3.0]))
-        (array([1, 2]),)
-    """
-    if not np.ndim(x):
-        raise ShapeError("nonzero: x is a number without axes; reshape it to (1,) first.")
-    return np.nonzero(x)

@@ -25,7 +25,7 @@ def _where_b(g: Array, condition: Array) -> Array:
 
 @elementwise(
     np.where,
-    partials=dict(condition=NON_DIFFERENTIABLE, a=_where_a, b=_where_b),
+    partials={"condition": NON_DIFFERENTIABLE, "a": _where_a, "b": _where_b},
     promoted=("a", "b"),
     linear=("a", "b"),
     numpy=np.where,
@@ -151,7 +151,7 @@ def masked_fill(x: Array, mask: Array, value: Array) -> Array:
 
 @elementwise(
     # A constant in place of x has no derivative.
-    partials=dict(x=lambda g, x: _where(isfinite(x), g, 0.0)),
+    partials={"x": lambda g, x: _where(isfinite(x), g, 0.0)},
     native_half=True,
     kinks="at NaN and the infinities, where the derivative is taken as 0",
     samples=lambda: [

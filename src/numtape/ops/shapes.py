@@ -76,7 +76,7 @@ def _broadcast_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], p
 
 
 @linear(
-    transposes=dict(x=lambda g: g),  # The sweep sums over the axes that were repeated.
+    transposes={"x": lambda g: g},  # The sweep sums over the axes that were repeated.
     structure=Structure.MOVES,
     native_half=True,
     aliases=True,
@@ -138,7 +138,7 @@ def _reshape_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], par
 
 
 @linear(
-    transposes=dict(x=lambda g, x_shape: g.reshape(x_shape)),
+    transposes={"x": lambda g, x_shape: g.reshape(x_shape)},
     structure=Structure.MOVES,
     native_half=True,
     aliases=True,
@@ -204,7 +204,7 @@ def _permute_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], par
 
 
 @linear(
-    transposes=dict(x=_permute_back),
+    transposes={"x": _permute_back},
     structure=Structure.MOVES,
     native_half=True,
     aliases=True,

@@ -11,6 +11,7 @@ from ..core import batching
 from ..core.declare import composed, differentiable
 from ..core.op import Op, Structure
 from ..errors import AxisError
+from .arithmetic import neg
 from .exponential import exp
 from .samples import rejected, sample, values
 
@@ -21,9 +22,9 @@ _SHORT_LANE = 64
 def lane_max(x: NDArray, axis: Axis) -> NDArray:
     """Return the largest elements along `axis`, which stays with length 1; -inf where there are none."""
     if x.ndim > 1 and axis in (-1, x.ndim - 1) and 0 < x.shape[-1] <= _SHORT_LANE:
-        columns = np.moveaxis(x, -1, 0).copy()
-        return np.asarray(np.max(columns, axis=0)[..., None])
-    return np.asarray(np.max(x, axis=axis, keepdims=True, initial=-np.inf))
+        columns = x.T.copy() if x.ndim == 2 else np.moveaxis(x, -1, 0).copy()
+        return np.asarray(np.maximum.reduce(columns, axis=0)[..., None])
+    return np.asarray(np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf))
 
 
 def lane_sum(x: NDArray, axis: Axis) -> NDArray:
@@ -154,4 +155,4 @@ def softmin(x: Array, axis: Axis = -1) -> Array:
         >>> nt.softmin(np.array([0.0, 1000.0]))
         array([1., 0.])
     """
-    return softmax(-x, axis=axis)
+    return softmax(neg(x), axis=axis)

@@ -54,7 +54,7 @@ def _take_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params
 
 
 @linear(
-    transposes=dict(x=_take_back, indices=NON_DIFFERENTIABLE),
+    transposes={"x": _take_back, "indices": NON_DIFFERENTIABLE},
     structure=Structure.MOVES,
     native_half=True,
     batch=_take_batch,
@@ -126,7 +126,7 @@ def _segment_sum_reference(x: Any, segments: Any, count: int, axis: int = 0) -> 
 
 
 @linear(
-    transposes=dict(x=lambda g, segments, axis: take(g, segments, axis=axis), segments=NON_DIFFERENTIABLE),
+    transposes={"x": lambda g, segments, axis: take(g, segments, axis=axis), "segments": NON_DIFFERENTIABLE},
     structure=Structure.SCATTERS,
     precision="widen",
     batch=_segment_sum_batch,
@@ -172,11 +172,10 @@ def _segment_sum(x: Array, segments: Array, /, *, count: int, axis: int = 0) -> 
     lead = math.prod(shape[:axis])
     rest = math.prod(shape[end:])
     out = np.zeros((*shape[:axis], count, *shape[end:]), x.dtype)
-    flat = out.reshape(lead * count, rest)
-    index = np.where(index < 0, index + count, index).reshape(-1)
     if lead != 1:
-        index = (np.arange(lead)[:, None] * count + index).reshape(-1)
-    add_at(flat, index, x)
+        index = np.where(index < 0, index + count, index).reshape(-1)
+        index = np.arange(lead)[:, None] * count + index
+    add_at(out.reshape(lead * count, rest), index, x)
     return out
 
 

@@ -19,7 +19,7 @@ AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 def per_axis(name: str, parameter: str, value: Any, rank: int, low: int) -> Ints:
     """Return a parameter given as one integer, or as one for each axis, as a tuple; none may be below `low`."""
-    given = (value,) * rank if isinstance(value, int | np.integer) else tuple(value)
+    given = tuple(value) if isinstance(value, Sequence | np.ndarray) else (value,) * rank
     if len(given) == 1:
         given = given * rank
     if len(given) != rank or not all(isinstance(n, int | np.integer) and n >= low for n in given):

@@ -106,9 +106,7 @@ def check_gradients(
         return sum(float(np.sum(np.asarray(_array(y)) * w)) for y, w in zip(tree.leaves(result), weights, strict=True))
 
     names = _names(args, flat, floats)
-    rows = [
-        _worst(names[k], k, arrays, gradients[k], scalar, step) for k in range(len(arrays)) if arrays[k].size
-    ]
+    rows = [_worst(names[k], k, arrays, gradients[k], scalar, step) for k in range(len(arrays)) if arrays[k].size]
     worst = max((row.error for row in rows), default=0.0)
     # NaN compares false, so a NaN error is not valid.
     return GradientCheck(bool(worst <= tolerance), worst, tolerance, rows)

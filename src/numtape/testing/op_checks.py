@@ -14,6 +14,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core import batching, forward
 from ..core.declare import registry
+from ..core.gradients import link_of
 from ..core.op import NON_DIFFERENTIABLE, Composite, Op, Structure
 from ..core.record import Record
 from ..core.reverse import Reader, collect, reverse
@@ -98,7 +99,7 @@ def vjp(case: Case, operands: list[NDArray], cotangents: list[NDArray]) -> list[
     """Return the cotangents of the operands."""
     tensors = leaves(operands)
     outs = case.values(tensors)
-    seeds = [(y.node, g) for y, g in zip(outs, cotangents, strict=True) if isinstance(y.node, Record)]
+    seeds = [(link_of(y), g) for y, g in zip(outs, cotangents, strict=True) if y.node is not None]
     found = reverse(seeds, tensors)
     return [np.asarray(found.get(x, np.zeros(x.shape))) for x in tensors]
 
@@ -110,13 +111,13 @@ def jvp(case: Case, operands: list[NDArray], tangents: list[NDArray]) -> list[ND
     known: dict[Any, Any] = dict(zip(tensors, tangents, strict=True))
     reader = Reader(None)
     with np.errstate(all="ignore"):
-        for record in reversed(collect([y.node for y in outs])):
+        for record in reversed(collect([link_of(y) for y in outs])):
             given = [known.get(link) if isinstance(link, Value | Record) else None for link in record.inputs]
             if any(t is not None for t in given):
                 known[record] = forward.push(record, given, reader)
     pushed = []
     for y in outs:
-        tangent = known.get(y.node)
+        tangent = known.get(link_of(y))
         pushed.append(np.zeros(y.shape) if tangent is None else np.asarray(tangent))
     return pushed
 
@@ -125,9 +126,7 @@ def differences(case: Case, operands: list[NDArray], tangents: list[NDArray]) ->
     """Return directional derivatives of the outputs by the six-point stencil."""
 
     def at(k: float) -> list[NDArray]:
-        return [
-            np.asarray(y) for y in case.values([x + k * STEP * t for x, t in zip(operands, tangents, strict=True)])
-        ]
+        return [np.asarray(y) for y in case.values([x + k * STEP * t for x, t in zip(operands, tangents, strict=True)])]
 
     totals: list[Any] = []
     for k, weight in STENCIL:
@@ -172,9 +171,7 @@ def check_jvp(entry: Op | Composite, sample: Sample) -> None:
     """The JVP equals finite differences to 1e-8."""
     case = case_of(entry, sample)
     tangents = directions(case.operands, 1)
-    for a, e in zip(
-        jvp(case, case.operands, tangents), differences(case, case.operands, tangents), strict=True
-    ):
+    for a, e in zip(jvp(case, case.operands, tangents), differences(case, case.operands, tangents), strict=True):
         assert_close(a, e, 1e-8, f"JVP of {entry.name}{sample}")
 
 
@@ -209,7 +206,9 @@ def check_second_order(entry: Op | Composite, sample: Sample) -> None:
             return tuple(vjp(case, list(operands), cotangents))
         outs = case.values(list(operands))
         seeds = [
-            (y.node, wrap(Tensor, g.copy())) for y, g in zip(outs, cotangents, strict=True) if isinstance(y.node, Record)
+            (y.node, wrap(Tensor, g.copy()))
+            for y, g in zip(outs, cotangents, strict=True)
+            if isinstance(y.node, Record)
         ]
         found = reverse(seeds, operands, cls=Tensor)
         return tuple(found.get(x, np.zeros(x.shape)) for x in operands)
@@ -217,13 +216,9 @@ def check_second_order(entry: Op | Composite, sample: Sample) -> None:
     tensors = leaves(case.operands)
     firsts = gradient(*tensors)
     weights = directions(case.operands, 6)
-    seeds = [
-        (y.node, w) for y, w in zip(firsts, weights, strict=True) if isinstance(y, Value) and y.node is not None
-    ]
+    seeds = [(y.node, w) for y, w in zip(firsts, weights, strict=True) if isinstance(y, Value) and y.node is not None]
     found = reverse(seeds, tensors)
-    actual = sum(
-        float(np.sum(np.asarray(found.get(x, 0.0)) * t)) for x, t in zip(tensors, tangents, strict=True)
-    )
+    actual = sum(float(np.sum(np.asarray(found.get(x, 0.0)) * t)) for x, t in zip(tensors, tangents, strict=True))
     slopes = differences(Case(case.name, gradient, case.operands), case.operands, tangents)
     expected = sum(float(np.sum(s * w)) for s, w in zip(slopes, weights, strict=True))
     assert abs(actual - expected) <= 1e-6 * max(1.0, abs(expected)), (
@@ -305,7 +300,9 @@ def check_layouts(entry: Op | Composite, sample: Sample) -> None:
         tensors = [wrap(Tensor, x, LEAF) for x in operands]
         outs = case.values(tensors)
         seeds = [
-            (y.node, forms[k][1]) for y, forms in zip(outs, strided_cotangents, strict=True) if isinstance(y.node, Record)
+            (y.node, forms[k][1])
+            for y, forms in zip(outs, strided_cotangents, strict=True)
+            if isinstance(y.node, Record)
         ]
         found = reverse(seeds, tensors)
         for x, e in zip(tensors, expected, strict=True):
@@ -319,7 +316,7 @@ def check_layouts(entry: Op | Composite, sample: Sample) -> None:
             return  # Equal elements are not a valid input: a singular matrix.
         tensors = [wrap(Tensor, x, LEAF) for x in repeated]
         outs = case.values(tensors)
-        found = reverse([(y.node, g) for y, g in zip(outs, cotangents, strict=True)], tensors)
+        found = reverse([(link_of(y), g) for y, g in zip(outs, cotangents, strict=True)], tensors)
         for x, e in zip(tensors, expected, strict=True):
             assert_close(found.get(x, np.zeros(x.shape)), e, 1e-11, f"VJP of {entry.name}, stride 0")
 
@@ -336,9 +333,7 @@ def check_batch(entry: Op | Composite, sample: Sample) -> None:
     floats = [i for i, x in enumerate(given) if isinstance(x, np.ndarray) and _is_differentiable(entry, i, x)]
     for count in range(1, len(floats) + 1):
         for chosen in itertools.combinations(floats, count):
-            operands = [
-                np.stack([x, x * 0.9 + 0.01, x * 0.8]) if i in chosen else x for i, x in enumerate(given)
-            ]
+            operands = [np.stack([x, x * 0.9 + 0.01, x * 0.8]) if i in chosen else x for i, x in enumerate(given)]
             batched = [i in chosen for i in range(len(given))]
             actual = batching.run(entry, operands, batched, params)
             expected = batching.loop(entry, operands, batched, params)
@@ -374,7 +369,11 @@ def pattern(entry: Op, sample: Sample, position: int, operand: NDArray, out: NDA
         allowed[np.rint(pulled[index]).astype(np.int64), labels] = True
     elif kind is Structure.LANES:
         axis = params["axis"]
-        axes = tuple(range(operand.ndim)) if axis is None else tuple(int(a) % operand.ndim for a in np.atleast_1d(axis))
+        axes = (
+            tuple(range(operand.ndim))
+            if axis is None
+            else tuple(int(a) % max(1, operand.ndim) for a in np.atleast_1d(axis))
+        )
         if operand.ndim == 0:
             axes = ()
         # Number the lanes; an output of the operand's shape, or of the reduced one, has the same lanes.
