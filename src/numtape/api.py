@@ -9,7 +9,7 @@ import numpy as np
 from . import tree
 from .core.context import current, entered
 from .core.gradients import as_tensor, link_of, sweep
-from .core.reverse import collect
+from .core.reverse import collect, own_array
 from .core.value import LEAF, Value, wrap
 from .dtypes import is_float
 from .errors import ArgumentError, DtypeError, OperandError, ShapeError
@@ -106,16 +106,12 @@ def _deliver(inputs: _Inputs, found: dict[Any, Any], is_recorded: bool) -> list[
         cotangent = found.get(link_of(source))
         if cotangent is None:
             cotangent = np.zeros(source.shape, source.dtype)
-        result = as_tensor(cotangent, source, source.plain)
-        if isinstance(leaf, Value) or is_recorded:
-            results.append(result)
+        if is_recorded or isinstance(leaf, Value):
+            results.append(as_tensor(cotangent, source, source.plain))
         else:
-            results.append(_plain(result.array, leaf))
+            array = own_array(cotangent, source.array)
+            results.append(array if type(leaf) is np.ndarray or isinstance(leaf, np.generic) else array.item())
     return results
-
-
-def _plain(array: Any, like: Any) -> Any:
-    return array.item() if isinstance(like, float | int) and not isinstance(like, np.generic) else array
 
 
 def _run(function: Callable[..., Any], inputs: _Inputs, kwargs: dict[str, Any]) -> Any:

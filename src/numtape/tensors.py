@@ -36,6 +36,13 @@ def _in_place(face: Any) -> Any:
     return operator
 
 
+def _power(self: Any, exponent: Any) -> Any:
+    """Return ``self ** exponent``; squares are an op of their own, since they are common and cheaper."""
+    if type(exponent) in (int, float) and exponent == 2:
+        return ops.square(self)
+    return ops.pow(self, exponent)
+
+
 class Tensor(Value):
     """An n-dimensional array of numbers whose ops can be recorded and differentiated.
 
@@ -75,7 +82,7 @@ class Tensor(Value):
     __mod__ = ops.remainder
     __rmod__ = _swapped(ops.remainder)
     __imod__ = _in_place(ops.remainder)
-    __pow__ = ops.pow
+    __pow__ = _power
     __rpow__ = _swapped(ops.pow)
     __ipow__ = _in_place(ops.pow)
     __matmul__ = ops.matmul

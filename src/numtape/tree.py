@@ -76,6 +76,8 @@ def leaves(tree: Any) -> list[Any]:
         >>> nt.tree.leaves({"a": 1, "b": [2, None, (3,)]})
         [1, 2, 3]
     """
+    if _node(tree) is None:
+        return [tree]
     found: list[Any] = []
     stack = [tree]
     while stack:

@@ -183,6 +183,12 @@ def face_of(op_face: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[
     return decorate
 
 
+def runner(op_face: Callable[..., Any]) -> Callable[[Any, dict[str, Any] | None], Any]:
+    """Return the function behind the face of an op of one operand, which takes it and complete parameters as they are."""
+    run: Callable[[Any, dict[str, Any] | None], Any] = cast(Any, op_face).run
+    return run
+
+
 def operand_names(declaration: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of the positional-only parameters: the operands."""
     code = cast(Any, declaration).__code__
@@ -277,19 +283,32 @@ def _variadic_face(op: Op) -> Callable[..., Any]:
 
 def _general_face(op: Op) -> Callable[..., Any]:
     count = len(op.arguments)
-    names = tuple(op.defaults)
-    run = single(op) if count == 1 and not op.operand_defaults else None
+    if count == 1 and not op.operand_defaults:
+        return _single_face(op)
 
     def face(*args: Any, **params: Any) -> Any:
-        if run is not None and args:
-            if len(args) == 2 and len(names) == 1 and not params and names[0] != "axis":
-                return run(args[0], {names[0]: args[1]})
-            return run(args[0], bind_params(op, args[1:], params) if names or params or len(args) > 1 else None)
         operands = args[:count]
         if len(operands) < count:
             operands = _fill(op, operands, params)
         return apply(op, operands, bind_params(op, args[count:], params))
 
+    return face
+
+
+def _single_face(op: Op) -> Callable[..., Any]:
+    run = single(op)
+    # Shared by all calls that leave every parameter to its default; parameters are never changed once bound.
+    is_complete = inspect.Parameter.empty not in op.defaults.values()
+    defaults = bind_params(op, (), {}) if is_complete else None
+
+    def face(x: Any = inspect.Parameter.empty, /, *args: Any, **params: Any) -> Any:
+        if defaults is not None and not args and not params:
+            return run(x, defaults or None) if x is not inspect.Parameter.empty else _fill(op, (), params)
+        if x is inspect.Parameter.empty:
+            (x,) = _fill(op, (), params)
+        return run(x, bind_params(op, args, params))
+
+    cast(Any, face).run = run
     return face
 
 

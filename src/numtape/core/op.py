@@ -79,6 +79,10 @@ def _zeros(g: Any, shape: Any) -> Any:
     return np.zeros(shape, g.dtype)
 
 
+#: For each operand: its position, its rule's function, the one operand that the rule reads (None: see the rule).
+Plan = tuple[tuple[int, RuleFunction, int | None, Rule], ...]
+
+
 class Structure(Enum):
     """Which elements of the output depend on which elements of an operand: the sparsity pattern follows."""
 
@@ -142,6 +146,7 @@ class Op:
         "keeps",
         "name",
         "operand_defaults",
+        "plans",
         "promoted",
         "pulls",
         "pushes",
@@ -195,8 +200,17 @@ class Op:
             if promoted is None
             else tuple(self.arguments.index(name) for name in promoted)
         )
+        #: For each `needs` below 4 (one or two operands), the positions that it names and their rules' parts; None if
+        #: the sweep must go the general way.
+        self.plans: tuple[Plan | None, ...] = tuple(self._plan(needs) for needs in range(4))
         #: For each `needs`, which operands' arrays the rules read (None for all) and whether they read the output.
         self.keeps: dict[int, tuple[tuple[int, ...] | None, bool]] = {}
+
+    def _plan(self, needs: int) -> "Plan | None":
+        rules = [(i, self.pulls[i]) for i in range(min(2, len(self.pulls))) if needs >> i & 1]
+        if self.joint is not None or self.is_variadic or not all(isinstance(rule, Rule) for _, rule in rules):
+            return None
+        return tuple((i, rule.function, rule.operand, rule) for i, rule in rules if isinstance(rule, Rule))
 
     def _check_names(self, rules: dict[str, Any]) -> None:
         missing = set(self.arguments) - set(rules)

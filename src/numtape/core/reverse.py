@@ -83,26 +83,26 @@ def reverse(
                 _deliver_retained(record, g)
             op = record.op
             needs = record.needs
-            if needs > 3 or op.joint is not None or op.is_variadic or op is PICK or on_step is not None:
+            plan = op.plans[needs] if needs < 4 and on_step is None and op is not PICK else None
+            if plan is None:
                 _pull_any(record, g, reader, cotangents, on_step)
             else:
                 # The common case, one or two operands: the same as `_pull_any`, without its generality.
                 links = record.inputs
-                for position in _POSITIONS[needs]:
+                for position, function, reads, rule in plan:
                     link = links[position]
                     if useful is not None and link not in useful and link not in wanted:  # type: ignore[operator]
                         continue
-                    rule = op.pulls[position]
-                    if rule.operand is not None:
-                        operand = links[rule.operand]
+                    if reads is not None:
+                        operand = links[reads]
                         # A number; everything else may be dropped, overwritten, half or in need of wrapping.
                         if type(operand) is not _ndarray or operand.ndim:
-                            operand = read(record, rule.operand)
-                        cotangent = rule.function(g, operand)
+                            operand = read(record, reads)
+                        cotangent = function(g, operand)
                     elif rule.reads:
-                        cotangent = rule.function(g, *reader.gather(record, rule, position))
+                        cotangent = function(g, *reader.gather(record, rule, position))
                     else:
-                        cotangent = rule.function(g)
+                        cotangent = function(g)
                     like = link if type(link) is Record else link.array
                     if cotangent.shape != like.shape or cotangent.dtype is not like.dtype:
                         cotangent = fit(cotangent, like)
@@ -118,10 +118,6 @@ def reverse(
     # What is left belongs to leaves; a seed that is itself a wanted leaf is among them.
     kept.update(cotangents)
     return kept
-
-
-#: The operands that a value of `needs` below 4 names.
-_POSITIONS = ((), (0,), (1,), (0, 1))
 
 
 def collect(targets: Sequence[Link]) -> list[Record]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._typing import Array, NDArray, Shape
 from ..core import batching
-from ..core.declare import face_of, linear
+from ..core.declare import face_of, linear, runner
 from ..core.inplace import is_own_write, write_part
 from ..core.op import Op, Structure
 from ..core.value import Value
@@ -18,10 +18,15 @@ from .selection import where
 from .shapes import broadcast_to
 
 Key = tuple[Any, ...]
+_BOUNDS = (int, type(None))
 
 
 def as_key(key: Any, name: str = "getitem") -> Key:
     """Return an index as a tuple without tensors; lists become arrays."""
+    if type(key) is int:
+        return (key,)
+    if type(key) is slice and type(key.start) in _BOUNDS and type(key.stop) in _BOUNDS and type(key.step) in _BOUNDS:
+        return (key,)
     parts = key if isinstance(key, tuple) else (key,)
     return tuple(_as_part(part, name) for part in parts)
 
@@ -54,6 +59,8 @@ def _as_bound(bound: Any, name: str) -> int:
 
 def is_basic(key: Key) -> bool:
     """Say whether an index takes a view."""
+    if len(key) == 1 and (type(key[0]) is slice or type(key[0]) is int):
+        return True
     return not any(isinstance(part, np.ndarray | np.bool_ | bool) for part in key)
 
 
@@ -81,7 +88,12 @@ def _getitem_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], par
 
 
 def _put_back(g: Array, x_shape: Shape, key: Key) -> Array:
-    return _put(g, key=key, shape=x_shape)
+    if type(g) is np.ndarray and is_basic(key):
+        # The op without the ceremony: small slices are everywhere.
+        out = np.zeros(x_shape, g.dtype)
+        out[key] = g
+        return out
+    return _run_put(g, {"key": key, "shape": x_shape})
 
 
 @linear(
@@ -129,6 +141,9 @@ def _getitem(x: Array, /, *, key: Key) -> Array:
         raise IndexingError(f"getitem: x has shape {np.shape(x)}; {error}.") from error
 
 
+_run_getitem = runner(_getitem)
+
+
 @face_of(_getitem)
 def getitem(x: Array, key: Any) -> Array:
     """Return ``x[key]``: a view for slices and integers, a copy for single elements, index arrays and masks.
@@ -137,7 +152,7 @@ def getitem(x: Array, key: Any) -> Array:
         >>> nt.getitem(np.arange(5.0), slice(1, 3))
         array([1., 2.])
     """
-    return _getitem(x, key=as_key(key))
+    return _run_getitem(x, {"key": as_key(key)})
 
 
 def _put_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
@@ -172,9 +187,12 @@ def _put_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params:
 def _put(x: Array, /, *, key: Key, shape: Shape) -> Array:
     """Return zeros of `shape` with `x` added where `key` points, the transpose of getitem."""
     out = np.zeros(shape, x.dtype)
+    if is_basic(key):
+        out[key] = x
+        return out
     arrays = _arrays(key)
     if all(np.asarray(part).dtype.kind == "b" for part in arrays):
-        # Slices and masks name each element once.
+        # Masks, like slices, name each element once.
         out[key] = x
     elif len(arrays) == len(key) == 1:
         add_at(out, arrays[0], x)
@@ -184,6 +202,8 @@ def _put(x: Array, /, *, key: Key, shape: Shape) -> Array:
         np.add.at(out, key, x)
     return out
 
+
+_run_put = runner(_put)
 
 #: A complex number is a pair of floats, so adding one adds two.
 _PAIRS = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}

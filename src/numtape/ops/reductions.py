@@ -14,7 +14,7 @@ from .exponential import exp
 from .samples import distinct, rejected, sample, values
 from .scans import exclusive_cumprod
 from .selection import where
-from .shapes import broadcast_to
+from .shapes import broadcast_to, spread_to
 
 # The ufuncs' own reductions skip a layer of Python that np.sum and its like have.
 _add_reduce: Any = np.add.reduce
@@ -75,7 +75,8 @@ def axis_out_of_bounds(name: str) -> Any:
 
 
 def _spread(g: Array, x_shape: Shape, axis: Axis, keepdims: bool) -> Array:
-    return broadcast_to(restore_axes(g, x_shape, axis, keepdims), shape=x_shape)
+    # What was reduced over all axes broadcasts as it is.
+    return spread_to(g if axis is None else restore_axes(g, x_shape, axis, keepdims), {"shape": x_shape})
 
 
 @linear(

@@ -9,9 +9,10 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from .._typing import Array, Shape
-from ..core.declare import composed, face_of, linear
+from ..core.declare import composed, face_of, linear, runner
 from ..core.op import Op, Structure
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
+from ..kernels.views import broadcast_view
 from .samples import rejected, sample, values
 
 P = ParamSpec("P")
@@ -103,12 +104,16 @@ def _broadcast_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], p
 def _broadcast_to(x: Array, /, *, shape: Shape) -> Array:
     """Return `x` repeated along new axes and axes of length 1, without copying."""
     try:
-        return np.broadcast_to(x, shape)
+        return broadcast_view(x, shape)
     except ValueError as error:
         raise ShapeError(
             f"broadcast_to: x has shape {np.shape(x)}, which does not broadcast to {shape}: from the last axis on, "
             "lengths must be equal or 1 in x."
         ) from error
+
+
+#: For rules, which know the shape to be a tuple of integers.
+spread_to = runner(_broadcast_to)
 
 
 @face_of(_broadcast_to)
