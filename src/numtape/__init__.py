@@ -71,7 +71,15 @@ def __getattr__(name: str) -> Any:
     """Return an op by any of its spellings; `dir` lists them all."""
     if name in _public:
         return _public[name]
-    raise AttributeError(f"module 'numtape' has no attribute {name!r}")
+    raise errors.UnknownNameError(f"numtape: there is no {name!r}.{_near(name)}")
+
+
+def _near(name: str) -> str:
+    """Suggest the name of the package that is spelled nearly like one."""
+    import difflib
+
+    found = difflib.get_close_matches(name, [known for known in __dir__() if not known.startswith("_")], n=1)
+    return f" Did you mean nt.{found[0]}?" if found else ""
 
 
 def __dir__() -> list[str]:

@@ -81,10 +81,15 @@ class GradientContext:
     def activate(self) -> entered:
         """Return a ``with`` block in which ops are recorded here; it does not close the context."""
         if self._context.is_closed:
-            raise ClosedError(f"context {self.id} is closed; make a new GradientContext.")
+            raise ClosedError(f"GradientContext: context {self.id} is closed; make a new one.")
         return entered(context=self._context)
 
     def __enter__(self) -> Self:
+        if self.id == 0:
+            raise ClosedError(
+                "GradientContext: the end of this block would close context 0, the default, which stays open; use "
+                "`with nt.default_context().activate():`."
+            )
         scope = self.activate()
         scope.__enter__()
         self._entered.append(scope)
@@ -103,7 +108,7 @@ class GradientContext:
     def close(self) -> None:
         """End the context: what it recorded can no longer be differentiated. ``.grad`` stays."""
         if self.id == 0:
-            raise ClosedError("context 0 is the default and cannot be closed; clear_tape() empties it.")
+            raise ClosedError("GradientContext: context 0, the default, cannot be closed; clear_tape() empties it.")
         self._context.close()
 
     def __eq__(self, other: object) -> bool:

@@ -9,8 +9,9 @@ from ._typing import DtypeLike, NDArray, Shape
 from .core.stream import stream_of
 from .core.value import Value, wrap
 from .dtypes import as_dtype, check_supported, default_dtype
-from .errors import DtypeError, OperandError
+from .errors import ArgumentError, DtypeError, OperandError, ShapeError
 from .kernels import random as kernels
+from .ops.casting import cast, clone
 from .ops.joining import stack
 from .ops.shapes import as_shape
 from .tensors import Tensor
@@ -26,7 +27,7 @@ def _finish(array: NDArray, requires_grad: bool, name: str | None) -> Tensor:
     return made
 
 
-def _array(data: Any, dtype: DtypeLike) -> NDArray:
+def _array(name: str, data: Any, dtype: DtypeLike) -> NDArray:
     """Return a new array of data; Python floats take the default dtype, arrays keep theirs."""
     if isinstance(data, np.ndarray | np.generic):
         array = np.array(data, None if dtype is None else as_dtype(dtype))
@@ -34,15 +35,53 @@ def _array(data: Any, dtype: DtypeLike) -> NDArray:
         try:
             array = np.array(data)
         except (ValueError, TypeError) as error:
-            raise OperandError(f"tensor: the data does not make an array: {error}") from error
+            raise OperandError(
+                f"{name}: the data, of type {type(data).__name__}, does not make an array; nested lists must hold "
+                "numbers and have equal lengths at each depth."
+            ) from error
         if dtype is not None:
-            array = array.astype(as_dtype(dtype))
+            array = _checked(name, data, array).astype(as_dtype(dtype))
         elif array.dtype.kind == "f" and not _holds_arrays(data):
             array = array.astype(default_dtype())
+    return _checked(name, data, array)
+
+
+def _checked(name: str, data: Any, array: NDArray) -> NDArray:
+    """Return an array made of data, or raise if it does not hold real numbers."""
     if array.dtype.kind not in "biufcV":
-        raise OperandError(f"tensor: data of {array.dtype} is not numeric.")
+        raise OperandError(
+            f"{name}: data of type {type(data).__name__} makes an array of {array.dtype}, which are no numbers; give "
+            "numbers, nested lists of them, or an array."
+        )
     check_supported(array.dtype)
     return array
+
+
+def _shape(name: str, given: tuple[Any, ...]) -> Shape:
+    """Return a shape that was given as one tuple or as separate integers."""
+    try:
+        shape = as_shape(given)
+    except OperandError as error:
+        raise OperandError(
+            f"{name}: the shape is {given!r}; give integers or one tuple of them, and dtype by keyword."
+        ) from error
+    if any(length < 0 for length in shape):
+        raise ShapeError(f"{name}: the shape is {shape}; lengths are not negative.")
+    return shape
+
+
+def _count(name: str, what: str, given: Any) -> int:
+    """Return a number of things, or raise if it is none."""
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 0:
+        raise ArgumentError(f"{name}: {what} is {given!r}; it must be an integer that is not negative.")
+    return int(given)
+
+
+def _number(name: str, what: str, given: Any) -> Any:
+    """Return a real number, or raise if it is none."""
+    if not isinstance(given, float | int | np.number) or isinstance(given, np.complexfloating):
+        raise OperandError(f"{name}: {what} is {given!r}; it must be a real number.")
+    return given
 
 
 def _holds_arrays(data: Any) -> bool:
@@ -53,7 +92,7 @@ def _holds_arrays(data: Any) -> bool:
 
 
 def _holds_tensors(data: Any) -> bool:
-    return isinstance(data, Value) or isinstance(data, list | tuple) and any(_holds_tensors(item) for item in data)
+    return isinstance(data, Value) or (isinstance(data, list | tuple) and any(map(_holds_tensors, data)))
 
 
 def _stacked(data: Any) -> Any:
@@ -62,7 +101,7 @@ def _stacked(data: Any) -> Any:
         return data
     if isinstance(data, list | tuple):
         return stack([_stacked(item) for item in data])
-    return wrap(Tensor, _array(data, None))
+    return wrap(Tensor, _array("tensor", data, None))
 
 
 def tensor(data: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -83,6 +122,12 @@ def tensor(data: Any, dtype: DtypeLike = None, requires_grad: bool = False, name
                 [3., 4.]], requires_grad=True)
     """
     if isinstance(data, Value):
+        if data.node is not None and not requires_grad:
+            # Like tensors inside of lists, it stays on the tape.
+            kept: Tensor = clone(data) if dtype is None else cast(clone(data), as_dtype(dtype))
+            if name is not None:
+                kept.name = name
+            return kept
         return _finish(np.array(data.array, None if dtype is None else as_dtype(dtype)), requires_grad, name)
     if isinstance(data, list | tuple) and _holds_tensors(data):
         made: Tensor = _stacked(data)
@@ -90,7 +135,7 @@ def tensor(data: Any, dtype: DtypeLike = None, requires_grad: bool = False, name
         if name is not None:
             made.name = name
         return made.requires_grad_() if requires_grad and made.is_leaf else made
-    return _finish(_array(data, dtype), requires_grad, name)
+    return _finish(_array("tensor", data, dtype), requires_grad, name)
 
 
 def from_numpy(array: NDArray, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -101,7 +146,7 @@ def from_numpy(array: NDArray, requires_grad: bool = False, name: str | None = N
         tensor([0., 1., 2.], dtype=float64)
     """
     if not isinstance(array, np.ndarray):
-        raise OperandError(f"from_numpy: wants an array, not {type(array).__name__}; use nt.tensor.")
+        raise OperandError(f"from_numpy: wants an array, not {type(array).__name__}; use nt.tensor, which copies.")
     check_supported(array.dtype)
     return _finish(array.view(np.ndarray), requires_grad, name)
 
@@ -118,7 +163,7 @@ def zeros(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, nam
         tensor([[0., 0.],
                 [0., 0.]])
     """
-    return _finish(np.zeros(as_shape(shape), _dtype(dtype)), requires_grad, name)
+    return _finish(np.zeros(_shape("zeros", shape), _dtype(dtype)), requires_grad, name)
 
 
 def ones(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -128,7 +173,7 @@ def ones(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name
         >>> nt.ones(3)
         tensor([1., 1., 1.])
     """
-    return _finish(np.ones(as_shape(shape), _dtype(dtype)), requires_grad, name)
+    return _finish(np.ones(_shape("ones", shape), _dtype(dtype)), requires_grad, name)
 
 
 def full(
@@ -140,8 +185,17 @@ def full(
         >>> nt.full((2,), 7.0)
         tensor([7., 7.])
     """
-    filled = np.broadcast_to(_array(fill_value, dtype), as_shape((shape,)))
+    filled = _filled("full", _array("full", fill_value, dtype), _shape("full", (shape,)))
     return _finish(np.array(filled), requires_grad, name)
+
+
+def _filled(name: str, value: NDArray, shape: Shape) -> NDArray:
+    try:
+        return np.broadcast_to(value, shape)
+    except ValueError as error:
+        raise ShapeError(
+            f"{name}: the shape is {shape} and fill_value has shape {value.shape}, which does not broadcast to it."
+        ) from error
 
 
 def empty(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -151,7 +205,7 @@ def empty(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, nam
         >>> nt.empty(2, 3).shape
         (2, 3)
     """
-    return _finish(np.empty(as_shape(shape), _dtype(dtype)), requires_grad, name)
+    return _finish(np.empty(_shape("empty", shape), _dtype(dtype)), requires_grad, name)
 
 
 def eye(
@@ -164,7 +218,8 @@ def eye(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    return _finish(np.eye(n, m, dtype=_dtype(dtype)), requires_grad, name)
+    rows, columns = _count("eye", "n", n), None if m is None else _count("eye", "m", m)
+    return _finish(np.eye(rows, columns, dtype=_dtype(dtype)), requires_grad, name)
 
 
 def arange(
@@ -184,6 +239,10 @@ def arange(
         tensor([0. , 0.5])
     """
     bounds = (0, start, step) if stop is None else (start, stop, step)
+    for what, bound in zip(("start", "stop", "step"), bounds, strict=True):
+        _number("arange", what, bound)
+    if step == 0:
+        raise ArgumentError("arange: step is 0; it must not be.")
     if dtype is None and any(isinstance(b, float) for b in bounds):
         dtype = default_dtype()
     # In float64 first, so that the number of elements does not depend on the dtype.
@@ -204,11 +263,12 @@ def linspace(
         >>> nt.linspace(0.0, 1.0, 3)
         tensor([0. , 0.5, 1. ])
     """
+    _number("linspace", "start", start), _number("linspace", "stop", stop), _count("linspace", "num", num)
     return _finish(np.linspace(start, stop, num).astype(_dtype(dtype)), requires_grad, name)
 
 
-def _like(other: Any, dtype: DtypeLike) -> tuple[Shape, Any]:
-    array = other.array if isinstance(other, Value) else np.asarray(other)
+def _like(name: str, other: Any, dtype: DtypeLike) -> tuple[Shape, Any]:
+    array = other.array if isinstance(other, Value) else _checked(name, other, np.asarray(other))
     return array.shape, array.dtype if dtype is None else as_dtype(dtype)
 
 
@@ -219,7 +279,7 @@ def zeros_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False,
         >>> nt.zeros_like(nt.ones(2))
         tensor([0., 0.])
     """
-    return _finish(np.zeros(*_like(other, dtype)), requires_grad, name)
+    return _finish(np.zeros(*_like("zeros_like", other, dtype)), requires_grad, name)
 
 
 def ones_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -229,7 +289,7 @@ def ones_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, 
         >>> nt.ones_like(nt.zeros(2))
         tensor([1., 1.])
     """
-    return _finish(np.ones(*_like(other, dtype)), requires_grad, name)
+    return _finish(np.ones(*_like("ones_like", other, dtype)), requires_grad, name)
 
 
 def full_like(
@@ -241,8 +301,9 @@ def full_like(
         >>> nt.full_like(nt.zeros(2), 3.0)
         tensor([3., 3.])
     """
-    shape, chosen = _like(other, dtype)
-    return _finish(np.full(shape, fill_value, chosen), requires_grad, name)
+    shape, chosen = _like("full_like", other, dtype)
+    filled = _filled("full_like", _array("full_like", fill_value, None), shape)
+    return _finish(filled.astype(chosen), requires_grad, name)
 
 
 def empty_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -252,7 +313,7 @@ def empty_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False,
         >>> nt.empty_like(nt.zeros(2)).shape
         (2,)
     """
-    return _finish(np.empty(*_like(other, dtype)), requires_grad, name)
+    return _finish(np.empty(*_like("empty_like", other, dtype)), requires_grad, name)
 
 
 def _float_dtype(name: str, dtype: DtypeLike) -> Any:
@@ -271,7 +332,7 @@ def rand(
         >>> nt.rand(2, rng=0)
         tensor([0.93903017, 0.41461498])
     """
-    return uniform(0.0, 1.0, shape, dtype, requires_grad, name, rng)
+    return _uniform("rand", 0.0, 1.0, _shape("rand", shape), dtype, requires_grad, name, rng)
 
 
 def uniform(
@@ -289,8 +350,14 @@ def uniform(
         >>> nt.uniform(-1.0, 1.0, (2, 3), rng=0).shape
         (2, 3)
     """
-    chosen = _float_dtype("uniform", dtype)
-    size = as_shape((shape,) if isinstance(shape, int) else tuple(shape))
+    _number("uniform", "low", low), _number("uniform", "high", high)
+    return _uniform("uniform", low, high, _shape("uniform", (shape,)), dtype, requires_grad, name, rng)
+
+
+def _uniform(
+    caller: str, low: Any, high: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
+) -> Tensor:
+    chosen = _float_dtype(caller, dtype)
     key, counter = stream_of(rng).take(math.prod(size))
     drawn = kernels.uniform(key, counter, size)
     return _finish(np.asarray(low + (high - low) * drawn).astype(chosen), requires_grad, name)
@@ -305,7 +372,7 @@ def randn(
         >>> nt.randn(2, 3, rng=0).shape
         (2, 3)
     """
-    return normal(0.0, 1.0, shape, dtype, requires_grad, name, rng)
+    return _normal("randn", 0.0, 1.0, _shape("randn", shape), dtype, requires_grad, name, rng)
 
 
 def normal(
@@ -323,8 +390,16 @@ def normal(
         >>> nt.normal(5.0, 0.1, (3,), rng=0).shape
         (3,)
     """
-    chosen = _float_dtype("normal", dtype)
-    size = as_shape((shape,) if isinstance(shape, int) else tuple(shape))
+    _number("normal", "mean", mean)
+    if _number("normal", "std", std) < 0:
+        raise ArgumentError(f"normal: std is {std!r}; a standard deviation is not negative.")
+    return _normal("normal", mean, std, _shape("normal", (shape,)), dtype, requires_grad, name, rng)
+
+
+def _normal(
+    caller: str, mean: Any, std: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
+) -> Tensor:
+    chosen = _float_dtype(caller, dtype)
     key, counter = stream_of(rng).take(2 * math.prod(size))
     drawn = kernels.normal(key, counter, size)
     return _finish(np.asarray(mean + std * drawn).astype(chosen), requires_grad, name)
@@ -339,9 +414,14 @@ def randint(low: int, high: int | None = None, shape: Any = (), dtype: DtypeLike
     """
     if high is None:
         low, high = 0, low
+    for what, bound in (("low", low), ("high", high)):
+        if not isinstance(bound, int | np.integer):
+            raise OperandError(f"randint: {what} is {bound!r}; bounds are integers.")
     if high <= low:
-        raise OperandError(f"randint: low is {low} and high is {high}; high must be larger.")
-    size = as_shape((shape,) if isinstance(shape, int) else tuple(shape))
+        raise ArgumentError(f"randint: low is {low} and high is {high}; high must be larger.")
+    if as_dtype(dtype).kind not in "iu":
+        raise DtypeError(f"randint: draws integers, but dtype is {as_dtype(dtype)}; use uniform, or astype().")
+    size = _shape("randint", (shape,))
     key, counter = stream_of(rng).take(math.prod(size))
     return _finish(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), False, None)
 
@@ -353,5 +433,5 @@ def permutation(n: int, rng: Any = None) -> Tensor:
         >>> sorted(nt.permutation(4, rng=0).tolist())
         [0, 1, 2, 3]
     """
-    key, counter = stream_of(rng).take(n)
+    key, counter = stream_of(rng).take(_count("permutation", "n", n))
     return _finish(kernels.permutation(key, counter, n), False, None)

@@ -59,7 +59,9 @@ def as_dtype(dtype: DtypeLike) -> Dtype:
     try:
         found: Dtype = np.dtype(dtype)
     except TypeError as error:
-        raise DtypeError(f"{dtype!r} is not a dtype; examples are 'float32', np.float64 and nt.bfloat16.") from error
+        raise DtypeError(
+            f"dtype: {dtype!r} is not a dtype; examples are 'float32', np.float64 and nt.bfloat16."
+        ) from error
     return check_supported(found)
 
 
@@ -68,8 +70,13 @@ def check_supported(dtype: Dtype) -> Dtype:
     if dtype in FLOAT_DTYPES or dtype.kind in "biu":
         return dtype
     if dtype.kind == "c":
-        raise DtypeError(f"{dtype}: complex numbers are not supported; keep real and imaginary parts in two tensors.")
-    raise DtypeError(f"{dtype} is not supported; dtypes are bool, integers, float16, bfloat16, float32 and float64.")
+        raise DtypeError(
+            f"dtype: {dtype} is not supported, since numtape computes with real numbers; keep real and imaginary parts "
+            "in two tensors."
+        )
+    raise DtypeError(
+        f"dtype: {dtype} is not supported; dtypes are bool, integers, float16, bfloat16, float32 and float64."
+    )
 
 
 def is_float(dtype: Dtype) -> bool:

@@ -73,7 +73,7 @@ class NotConnectedError(GradientError):
 class NotDifferentiableError(GradientError):
     """The derivative is asked of an op, or of an argument, that has none.
 
-    Fails: ``nt.grad(lambda x: nt.searchsorted(x, 0.5))(x)``. Repair: detach the operand or use a smooth op.
+    Fails: ``nt.where(x, a, b)`` for a tracked ``x``. Repair: pass ``x.detach()``, or use a smooth op.
     """
 
 
@@ -130,6 +130,13 @@ class MissingExtraError(NumtapeError, ImportError):
     """An optional package is not installed.
 
     Fails: ``nt.digamma(x)`` without SciPy. Repair: ``pip install numtape[scipy]``.
+    """
+
+
+class UnknownNameError(NumtapeError, AttributeError):
+    """The package, or a tensor, has nothing of that name.
+
+    Fails: ``nt.sotfmax``. Repair: ``nt.softmax``.
     """
 
 

@@ -5,7 +5,10 @@ import inspect
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
+import numpy as np
+
 from .core.context import State, change, current, entered
+from .errors import OperandError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -15,7 +18,13 @@ class _GradMode:
 
     _grad: bool
 
-    def __init__(self) -> None:
+    def __init__(self, *given: Any) -> None:
+        if given:
+            name = type(self).__name__
+            raise OperandError(
+                f"{name}: takes no arguments, but {type(given[0]).__name__} was given; write `with nt.{name}():` or "
+                f"`@nt.{name}()`, with parentheses."
+            )
         self._entered: list[entered] = []
 
     def __enter__(self) -> None:
@@ -27,11 +36,17 @@ class _GradMode:
         self._entered.pop().__exit__(*exc)
 
     def __call__(self, function: F) -> F:
-        return _decorated(function, self._grad)
+        return _decorated(type(self).__name__, function, self._grad)
 
 
-def _decorated(function: F, grad: bool) -> F:
+def _decorated(name: str, function: F, grad: bool) -> F:
+    if not callable(function):
+        raise OperandError(
+            f"{name}: decorates functions, not {type(function).__name__}; for a block, write `with nt.{name}(...):`."
+        )
     wrapped: Any
+    if inspect.isasyncgenfunction(function):
+        raise OperandError(f"{name}: asynchronous generators cannot be decorated; use `with nt.{name}():` inside.")
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
@@ -39,6 +54,13 @@ def _decorated(function: F, grad: bool) -> F:
             return _stepwise(function(*args, **kwargs), grad)
 
         wrapped = generate
+    elif inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wait(*args: Any, **kwargs: Any) -> Any:
+            return await _Stepwise(function(*args, **kwargs), grad)
+
+        wrapped = wait
     else:
 
         @functools.wraps(function)
@@ -53,18 +75,31 @@ def _decorated(function: F, grad: bool) -> F:
 
 def _stepwise(generator: Generator[Any, Any, Any], grad: bool) -> Generator[Any, Any, Any]:
     """Run each step of a generator in a mode of its own, so that the mode does not leak to the caller between steps."""
-    send: Any = None
+    step = functools.partial(generator.send, None)
     while True:
         with entered(grad=grad):
             try:
-                item = generator.send(send)
+                item = step()
             except StopIteration as stop:
                 return stop.value
         try:
-            send = yield item
+            step = functools.partial(generator.send, (yield item))
         except GeneratorExit:
-            generator.close()
+            with entered(grad=grad):
+                generator.close()
             raise
+        except BaseException as error:
+            step = functools.partial(generator.throw, error)
+
+
+class _Stepwise:
+    """What a decorated coroutine awaits."""
+
+    def __init__(self, coroutine: Any, grad: bool) -> None:
+        self._steps = _stepwise(coroutine.__await__(), grad)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._steps
 
 
 class no_grad(_GradMode):
@@ -107,6 +142,8 @@ class set_grad_enabled:
     """
 
     def __init__(self, mode: bool) -> None:
+        if not isinstance(mode, bool | np.bool_):
+            raise OperandError(f"set_grad_enabled: mode is {mode!r}; it is True or False.")
         self._grad = bool(mode)
         self._before = current().grad
         change(grad=self._grad)
@@ -119,7 +156,7 @@ class set_grad_enabled:
 
     def __call__(self, function: F) -> F:
         change(grad=self._before)
-        return _decorated(function, self._grad)
+        return _decorated("set_grad_enabled", function, self._grad)
 
 
 def is_grad_enabled() -> bool:

@@ -26,12 +26,12 @@ class Gradients:
 
     def get(self, tensor: Tensor, default: Any = None) -> Any:
         """Return the gradient of a tensor, or `default`."""
+        if not isinstance(tensor, Value):
+            raise OperandError(f"Gradients: look up by the tensor itself, not by {type(tensor).__name__}.")
         link = link_of(tensor)
         return self._by_link.get(link, self._intermediates.get(link, default))
 
     def __getitem__(self, tensor: Tensor) -> Tensor:
-        if not isinstance(tensor, Value):
-            raise OperandError(f"Gradients: look up by tensor, not by {type(tensor).__name__}.")
         found = self.get(tensor)
         if found is None:
             if isinstance(tensor.node, Record):
@@ -39,7 +39,10 @@ class Gradients:
                     "Gradients: this tensor is an intermediate result, whose gradient is not kept; use "
                     'tape.backward(loss, keep="all"), or tape.watch(tensor) before backward.'
                 )
-            raise MissingGradientError("Gradients: the loss does not depend on this tensor; get() gives None instead.")
+            name = tensor.name or f"tensor{list(tensor.shape)}"
+            raise MissingGradientError(
+                f"Gradients: the loss does not depend on {name}, or it was not tracked then; get() gives None instead."
+            )
         return found  # type: ignore[no-any-return]
 
     def __contains__(self, tensor: object) -> bool:

@@ -13,7 +13,7 @@ from .core.context import current
 from .core.declare import numpy_faces, public
 from .core.inplace import write_op
 from .core.value import Value, wrap
-from .errors import LeavesTapeError, UnsupportedError
+from .errors import ArgumentError, LeavesTapeError, UnsupportedError
 
 #: NumPy functions that look only at shape and dtype, or compare: nothing to differentiate is lost by running them.
 VALUE_FREE = frozenset(
@@ -102,16 +102,22 @@ def _fall_back(function: Any, args: Any, kwargs: dict[str, Any], title: str, is_
     return tree.map(lambda x: wrap(cls, x) if isinstance(x, np.ndarray) else x, result)
 
 
-def array(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:
-    """Return the array of an untracked tensor, for ``np.asarray``; refuse to let a tracked one leave unnoticed."""
+def check_may_leave(self: Any, how: str) -> None:
+    """Raise if a tensor is tracked, so that it would leave the tape unnoticed."""
     if self.node is not None:
         raise LeavesTapeError(
-            "np.asarray(tensor): the tensor is tracked, and NumPy would lose its gradient without a word. Use "
-            "tensor.numpy() to leave the tape, nt.stack([...]) or nt.tensor([...]) to join tensors, and nt functions "
-            "to compute."
+            f"{how}: the tensor is tracked, and its gradient would be lost without a word. Use tensor.numpy() to leave "
+            "the tape, nt.stack([...]) or nt.tensor([...]) to join tensors, and nt functions to compute."
         )
+
+
+def array(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+    """Return the array of an untracked tensor, for ``np.asarray``; refuse to let a tracked one leave unnoticed."""
+    check_may_leave(self, "np.asarray(tensor)")
     if dtype is None or dtype == self.array.dtype:
         return self.array.copy() if copy else self.array
     if copy is False:
-        raise ValueError(f"np.asarray(tensor): a copy is needed to convert {self.array.dtype} to {dtype}.")
+        raise ArgumentError(
+            f"np.asarray(tensor): a copy is needed to convert {self.array.dtype} to {dtype}; leave copy=False out."
+        )
     return self.array.astype(dtype)

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from . import tree
+from .core.apply import watch_on_use
 from .core.context import change, current, entered
 from .core.gradients import (
     as_tensor,
@@ -40,12 +43,19 @@ from .tensors import Tensor
 class Mark:
     """A point on a tape to rewind to."""
 
-    __slots__ = ("cells", "records", "tape")
+    __slots__ = ("cell", "cells", "records", "tape")
 
     def __init__(self, tape: RecordingTape) -> None:
         self.tape = tape
         self.records = len(tape.records)
         self.cells = len(tape.cells)
+        #: The generation that was current; gone from its place once it was rewound or the tape started anew.
+        self.cell = tape.cell
+
+    def is_of(self, tape: RecordingTape) -> bool:
+        """Say whether a tape still holds this point."""
+        cells = tape.cells
+        return self.tape is tape and self.cells <= len(cells) and cells[self.cells - 1] is self.cell
 
 
 class Tape:
@@ -73,7 +83,7 @@ class Tape:
         self._is_consumed = False
         self._is_closed = False
         #: Whether a backward has run since the segment began, so that entering again starts a new one.
-        self._is_spent = False
+        self._has_run_backward = False
 
     @property
     def watch_all(self) -> bool:
@@ -83,26 +93,28 @@ class Tape:
     @property
     def is_recording(self) -> bool:
         """Whether records made now are listed here."""
-        return self._tape in current().tapes
+        return self._tape in current().tapes and not self._tape.is_ended
 
-    def _states(self) -> dict[str, Any]:
-        """Return the changes of the ambient state that recording here makes."""
-        self._check_open("record")
+    def _begin(self) -> dict[str, Any]:
+        """Get ready to record, and return the changes of the ambient state that recording here makes."""
+        self._check_open("Tape")
         if self._is_consumed:
             raise TapeConsumedError(
                 "Tape: gradient() has consumed this tape; make a new one for each step, call reset(), or use "
                 "persistent=True."
             )
-        if self._is_spent:
+        if self._has_run_backward:
             self._tape.start_segment()
-            self._is_spent = False
+            self._has_run_backward = False
         state = current()
+        self._tape.is_ended = False
         if self._tape in state.tapes:
             return {}
+        self._tape.start_cell([*(tape.cell for tape in state.tapes), state.context.cell])
         return {"tapes": (*state.tapes, self._tape), "watch_all": state.watch_all or self._tape.watch_all}
 
     def __enter__(self) -> Self:
-        scope = entered(**self._states())
+        scope = entered(**self._begin())
         scope.__enter__()
         self._entered.append(scope)
         return self
@@ -114,10 +126,11 @@ class Tape:
 
     def start_recording(self) -> None:
         """Record from now on, until `stop_recording` or the end of the enclosing ``with`` block."""
-        change(**self._states())
+        change(**self._begin())
 
     def stop_recording(self) -> None:
-        """End what `start_recording` began."""
+        """End what `start_recording` began, also in scopes around this one."""
+        self._tape.is_ended = True
         tapes = tuple(tape for tape in current().tapes if tape is not self._tape)
         change(tapes=tapes, watch_all=any(tape.watch_all for tape in tapes))
 
@@ -161,23 +174,28 @@ class Tape:
         """
         self._check_open("gradient")
         if unconnected not in ("none", "zero", "error"):
-            raise ArgumentError(f'gradient: unconnected is {unconnected!r}; it is "none", "zero" or "error".')
+            raise ArgumentError(f'gradient: unconnected is {unconnected!r}; it must be "none", "zero" or "error".')
         if self._is_consumed:
             raise TapeConsumedError(
                 "gradient: this tape was consumed by an earlier gradient(); use persistent=True to call it again, or "
                 "give several targets in one call."
             )
         target_list = _as_list("targets", targets)
+        if not target_list:
+            raise ArgumentError("gradient: there are no targets; give at least one tensor.")
         source_list = _as_list("sources", sources)
         given = (
             [None] * len(target_list) if output_gradients is None else _as_list("output_gradients", output_gradients)
         )
         if len(given) != len(target_list):
-            raise ArgumentError(f"gradient: {len(target_list)} targets and {len(given)} output_gradients were given.")
+            raise ArgumentError(
+                f"gradient: {len(target_list)} targets and {len(given)} output_gradients were given; give one for each "
+                "target, or None for ones."
+            )
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
         outer = self._outer_tapes()
         with entered(tapes=outer, watch_all=False):
-            found = sweep(target_list, seeds, source_list, create_graph=bool(outer))
+            found = sweep(target_list, seeds, source_list, create_graph=self._is_differentiated(outer, seeds))
         results = [self._result(found, source, target_list, unconnected) for source in source_list]
         if not self.persistent:
             self._consume()
@@ -217,27 +235,25 @@ class Tape:
         """
         self._check_open("backward")
         if keep not in ("leaves", "all"):
-            raise ArgumentError(f'backward: keep is {keep!r}; it is "leaves" or "all".')
+            raise ArgumentError(f'backward: keep is {keep!r}; it must be "leaves" or "all".')
         check_target("backward", loss)
         outer = self._outer_tapes()
-        create_graph = create_graph or bool(outer)
+        seed = seed_of("backward", loss, gradient)
+        create_graph = create_graph or self._is_differentiated(outer, [seed])
         with entered(tapes=outer, watch_all=False):
             found = sweep(
                 [loss],
-                [seed_of("backward", loss, gradient)],
+                [seed],
                 None,
                 create_graph=create_graph,
-                free=not (retain_graph or create_graph),
-                keep_all=keep == "all" or bool(self._watched_intermediates()),
+                free=not (retain_graph or create_graph or outer),
+                keep_all=keep == "all" or bool(self._tape.watched_intermediates()),
             )
-        self._is_spent = True
+        self._has_run_backward = True
         return self._gradients(found, loss.plain, keep)
 
-    def _watched_intermediates(self) -> list[Value]:
-        return [value for value in self._tape.watched.values() if isinstance(value.node, Record)]
-
     def _gradients(self, found: dict[Any, Any], cls: type[Value], keep: str) -> Gradients:
-        watched = {value.node: value for value in self._watched_intermediates()}
+        watched = {value.node: value for value in self._tape.watched_intermediates()}
         tensors: list[Any] = []
         gradients: list[Any] = []
         delivered = set()
@@ -250,17 +266,18 @@ class Tape:
                 elif keep == "all":
                     intermediates[link] = as_tensor(cotangent, link, cls)
                 continue
+            gradient = as_tensor(cotangent, link, cls)
             if link.requires_grad:
-                deliver(link, cotangent)
+                deliver(link, gradient)
                 delivered.add(link.id)
             tensors.append(link)
-            gradients.append(as_tensor(cotangent, link, cls))
+            gradients.append(gradient)
         made = Gradients(tensors, gradients, delivered)
         made._intermediates = intermediates
         return made
 
     def backward_steps(self, loss: Any) -> Iterator[tuple[Record, Any, list[Any]]]:
-        """Yield each record of a loss's graph, newest first, with the cotangents that came in and went out.
+        """Return an iterator over the records of a loss's graph, newest first, with cotangents that came in and went out.
 
         For teaching and debugging: nothing is delivered and nothing is freed.
 
@@ -280,7 +297,7 @@ class Tape:
             None,
             on_step=lambda record, g, produced: steps.append((record, g, produced)),
         )
-        yield from steps
+        return iter(steps)
 
     def mark(self) -> Mark:
         """Return a point to `rewind` to."""
@@ -292,32 +309,49 @@ class Tape:
     def rewind(self, mark: Mark) -> None:
         """Forget and invalidate what was recorded since a mark; earlier records stay as they are."""
         self._check_open("rewind")
-        if mark.tape is not self._tape or mark.records > len(self._tape.records):
-            raise ArgumentError("rewind: this mark is of another tape, or of a part that was rewound or reset already.")
+        if not isinstance(mark, Mark):
+            raise OperandError(f"rewind: wants what mark() returned, not {type(mark).__name__}.")
+        if not mark.is_of(self._tape):
+            raise ArgumentError(
+                "rewind: this mark is of another tape, or of a part that was rewound, reset or finished by a gradient "
+                "since; call mark() anew."
+            )
         self._tape.rewind(mark.records, mark.cells)
 
     def reset(self) -> None:
         """Empty the tape and make it usable anew; what it recorded can no longer be differentiated."""
         self._check_open("reset")
         self._tape.end()
-        self._is_consumed = self._is_spent = False
+        self._is_consumed = self._has_run_backward = self._tape.is_ended = False
 
     def close(self) -> None:
         """End the tape; what it recorded can no longer be differentiated. Closing twice is fine."""
         self._tape.end()
-        self._is_closed = True
+        self._is_closed = self._tape.is_ended = True
 
     def _consume(self) -> None:
-        self._is_consumed = True
+        self._is_consumed = self._tape.is_ended = True
         self._tape.unwatch()
         self._tape.start_segment()
 
     def _check_open(self, what: str) -> None:
         if self._is_closed:
-            raise ClosedError(f"{what}: this tape is closed; make a new one.")
+            raise ClosedError(f"{what}: this tape is closed; make a new one, or reset() instead of close().")
 
     def _outer_tapes(self) -> tuple[RecordingTape, ...]:
-        return tuple(tape for tape in current().tapes if tape is not self._tape)
+        """Return the tapes that record around this one: those entered before it, or all if it is not entered."""
+        tapes = tuple(tape for tape in current().tapes if not tape.is_ended or tape is self._tape)
+        return tapes[: tapes.index(self._tape)] if self._tape in tapes else tapes
+
+    def _is_differentiated(self, outer: tuple[RecordingTape, ...], seeds: Sequence[Any]) -> bool:
+        """Say whether something around differentiates what this tape computes; tapes then watch the seeds as well."""
+        state = current()
+        if not state.grad:
+            return False
+        for seed in seeds:
+            if isinstance(seed, Value) and seed.node is None and state.watch_all:
+                watch_on_use(state, seed)
+        return bool(outer) or state.transforms > 0
 
     @property
     def records(self) -> list[Record]:
@@ -366,10 +400,13 @@ class GradientTape(Tape):
 
 def _as_list(what: str, given: Any) -> list[Any]:
     """Return a tensor or an iterable of tensors as a list."""
-    items = [given] if isinstance(given, Value) or not isinstance(given, Iterable) else list(given)
+    is_single = isinstance(given, Value | np.ndarray | str) or not isinstance(given, Iterable)
+    items = [given] if is_single else list(given)
     for item in items:
         if not isinstance(item, Value) and not (what == "output_gradients"):
-            raise OperandError(f"gradient: {what} must be tensors, not {type(item).__name__}.")
+            raise OperandError(
+                f"gradient: {what} must be a tensor or an iterable of tensors, but {type(item).__name__} was given."
+            )
     return items
 
 
@@ -381,6 +418,12 @@ def records(loss: Tensor) -> list[Record]:
         >>> [record.op.name for record in nt.records((x * x).exp())]
         ['mul', 'exp']
     """
+    return _records("records", loss)
+
+
+def _records(name: str, loss: Any) -> list[Record]:
+    if not isinstance(loss, Value):
+        raise OperandError(f"{name}: wants a tensor, not {type(loss).__name__}.")
     return collect([link_of(loss)])[::-1]
 
 
@@ -392,4 +435,4 @@ def summary(loss: Tensor) -> str:
         >>> print(nt.summary(x * x).splitlines()[-1])
         1 records, 4 bytes computed, 0 bytes kept for derivatives
     """
-    return summaries.text(records(loss))
+    return summaries.text(_records("summary", loss))

@@ -7,40 +7,54 @@ from typing import Any, Self
 import numpy as np
 
 from . import ops, protocols
-from ._typing import DtypeLike, NDArray
+from ._typing import NDArray
 from .core.context import current
+from .core.faces import binary, is_operand
 from .core.gradients import backward, is_leaf
 from .core.inplace import write_op
 from .core.record import Record, call_site, note
 from .core.value import Value, extras_of, update_node, wrap
-from .dtypes import as_dtype, default_dtype, float32, float64, int64, is_float
+from .core.write import mark_written
+from .dtypes import FLOAT_DTYPES, as_dtype, default_dtype, float32, float64, int64, is_float
 from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
 from .ops.indexing import setitem
 
 
-def _swapped(face: Callable[..., Any]) -> Any:
-    """Return a binary operator with its operands exchanged."""
+def _operator(face: Any) -> Any:
+    """Return an op of two operands as an operator: what it cannot use is left to the other operand, as Python wants."""
+    if face.op.is_elementwise:
+        return binary(face.op, is_operator=True)
 
     def operator(self: Any, other: Any) -> Any:
-        return face(other, self)
+        return face(self, other) if is_operand(other) else NotImplemented
 
     return operator
+
+
+def _swapped(face: Any) -> Any:
+    """Return an operator with its operands exchanged."""
+    operator = _operator(face)
+
+    def swapped(self: Any, other: Any) -> Any:
+        return operator(other, self)
+
+    return swapped
 
 
 def _in_place(face: Any) -> Any:
     """Return an augmented assignment that writes an op's result into its first operand."""
 
     def operator(self: Any, other: Any) -> Any:
-        return write_op(self, face.op, (self, other))
+        return write_op(self, face.op, (self, other)) if is_operand(other) else NotImplemented
 
     return operator
 
 
-def _power(self: Any, exponent: Any) -> Any:
+def _power(self: Any, exponent: Any, modulus: None = None) -> Any:
     """Return ``self ** exponent``; squares are an op of their own, since they are common and cheaper."""
-    if type(exponent) in (int, float) and exponent == 2:
+    if type(exponent) is int and exponent == 2:
         return ops.square(self)
-    return ops.pow(self, exponent)
+    return ops.pow(self, exponent) if modulus is None and is_operand(exponent) else NotImplemented
 
 
 class Tensor(Value):
@@ -64,39 +78,42 @@ class Tensor(Value):
     __pos__ = ops.positive
     __neg__ = ops.neg
     __abs__ = ops.abs
-    __add__ = ops.add
+    __add__ = _operator(ops.add)
     __radd__ = _swapped(ops.add)
     __iadd__ = _in_place(ops.add)
-    __sub__ = ops.sub
+    __sub__ = _operator(ops.sub)
     __rsub__ = _swapped(ops.sub)
     __isub__ = _in_place(ops.sub)
-    __mul__ = ops.mul
+    __mul__ = _operator(ops.mul)
     __rmul__ = _swapped(ops.mul)
     __imul__ = _in_place(ops.mul)
-    __truediv__ = ops.div
+    __truediv__ = _operator(ops.div)
     __rtruediv__ = _swapped(ops.div)
     __itruediv__ = _in_place(ops.div)
-    __floordiv__ = ops.floor_divide
+    __floordiv__ = _operator(ops.floor_divide)
     __rfloordiv__ = _swapped(ops.floor_divide)
     __ifloordiv__ = _in_place(ops.floor_divide)
-    __mod__ = ops.remainder
+    __mod__ = _operator(ops.remainder)
     __rmod__ = _swapped(ops.remainder)
     __imod__ = _in_place(ops.remainder)
     __pow__ = _power
     __rpow__ = _swapped(ops.pow)
     __ipow__ = _in_place(ops.pow)
-    __matmul__ = ops.matmul
+    __matmul__ = _operator(ops.matmul)
     __rmatmul__ = _swapped(ops.matmul)
-    __eq__ = ops.equal
-    __ne__ = ops.not_equal
-    __lt__ = ops.less
-    __le__ = ops.less_equal
-    __gt__ = ops.greater
-    __ge__ = ops.greater_equal
-    __and__ = ops.logical_and
-    __or__ = ops.logical_or
-    __xor__ = ops.logical_xor
-    __invert__ = ops.logical_not
+    __eq__ = _operator(ops.equal)
+    __ne__ = _operator(ops.not_equal)
+    __lt__ = _operator(ops.less)
+    __le__ = _operator(ops.less_equal)
+    __gt__ = _operator(ops.greater)
+    __ge__ = _operator(ops.greater_equal)
+    __and__ = _operator(ops.bitwise_and)
+    __rand__ = _swapped(ops.bitwise_and)
+    __or__ = _operator(ops.bitwise_or)
+    __ror__ = _swapped(ops.bitwise_or)
+    __xor__ = _operator(ops.bitwise_xor)
+    __rxor__ = _swapped(ops.bitwise_xor)
+    __invert__ = ops.bitwise_not
     __getitem__ = ops.getitem
     __setitem__ = setitem
 
@@ -200,6 +217,69 @@ class Tensor(Value):
     relu = ops.relu
     softmax = ops.softmax
     log_softmax = ops.log_softmax
+    acos = ops.acos
+    acosh = ops.acosh
+    addmm = ops.addmm
+    allclose = ops.allclose
+    asin = ops.asin
+    asinh = ops.asinh
+    atan = ops.atan
+    atan2 = ops.atan2
+    atanh = ops.atanh
+    cbrt = ops.cbrt
+    cholesky = ops.cholesky
+    count_nonzero = ops.count_nonzero
+    cross = ops.cross
+    deg2rad = ops.deg2rad
+    diag = ops.diag
+    diff = ops.diff
+    digamma = ops.digamma
+    erf = ops.erf
+    erfc = ops.erfc
+    erfinv = ops.erfinv
+    exp2 = ops.exp2
+    floor_divide = ops.floor_divide
+    fmod = ops.fmod
+    hardshrink = ops.hardshrink
+    hypot = ops.hypot
+    inner = ops.inner
+    isclose = ops.isclose
+    kron = ops.kron
+    lgamma = ops.lgamma
+    logaddexp = ops.logaddexp
+    logaddexp2 = ops.logaddexp2
+    logical_and = ops.logical_and
+    logical_not = ops.logical_not
+    logical_or = ops.logical_or
+    logical_xor = ops.logical_xor
+    logit = ops.logit
+    matrix_power = ops.matrix_power
+    nanmean = ops.nanmean
+    nansum = ops.nansum
+    positive = ops.positive
+    prelu = ops.prelu
+    qr = ops.qr
+    quantile = ops.quantile
+    rad2deg = ops.rad2deg
+    remainder = ops.remainder
+    sinc = ops.sinc
+    slogdet = ops.slogdet
+    svd = ops.svd
+    unique = ops.unique
+    vdot = ops.vdot
+    vecdot = ops.vecdot
+    xlogy = ops.xlogy
+    multiply = ops.mul
+    subtract = ops.sub
+    divide = true_divide = ops.div
+    negative = ops.neg
+    absolute = ops.abs
+    greater = ops.greater
+    less = ops.less
+    not_equal = ops.not_equal
+    movedim = ops.moveaxis
+    swapdims = ops.swapaxes
+    bmm = ops.matmul
     astype = ops.cast
     clone = copy = ops.clone
     detach = ops.stop_gradient
@@ -248,7 +328,7 @@ class Tensor(Value):
     def mT(self) -> "Tensor":
         """The tensor with its last two axes exchanged."""
         if self.ndim < 2:
-            raise ShapeError(f"mT: the tensor has shape {self.shape}; a matrix has two axes or more.")
+            raise ShapeError(f"mT: the tensor has shape {self.shape}; a matrix has two axes or more. Use reshape.")
         turned: Tensor = ops.swapaxes(self, -1, -2)
         return turned
 
@@ -301,7 +381,7 @@ class Tensor(Value):
     def item(self) -> Any:
         """Return the only element as a Python number."""
         if self.array.size != 1:
-            raise ShapeError(f"item: the tensor has shape {self.shape}; only one element makes a number.")
+            raise ShapeError(f"item(): the tensor has shape {self.shape}; only one element makes a number{_MANY}")
         self._note_exit("item()")
         return self.array.item()
 
@@ -319,20 +399,23 @@ class Tensor(Value):
 
     def __index__(self) -> Any:
         if self.dtype.kind not in "iu" or self.array.size != 1:
-            raise OperandError(f"only integer tensors of one element are an index, not {self.dtype} of {self.shape}.")
+            raise OperandError(
+                f"index: only integer tensors of one element stand for an integer, not {self.dtype} of shape "
+                f"{self.shape}; use int()."
+            )
         return int(self.array.item())
 
     def __bool__(self) -> Any:
         if self.array.size != 1:
-            raise ShapeError(f"bool: the tensor has shape {self.shape}; use any() or all() for more than one element.")
+            raise ShapeError(f"bool(): the tensor has shape {self.shape}; use any() or all() for all but one element.")
         return bool(self.array.item())
 
     def __complex__(self) -> complex:
-        raise DtypeError("complex: complex numbers are not supported.")
+        raise DtypeError("complex(): numtape computes with real numbers; use float().")
 
     def _number(self, kind: Callable[[Any], Any], how: str) -> Any:
         if self.array.size != 1:
-            raise ShapeError(f"{how}: the tensor has shape {self.shape}; only one element makes a number.")
+            raise ShapeError(f"{how}: the tensor has shape {self.shape}; only one element makes a number{_MANY}")
         self._note_exit(how)
         return kind(self.array.item())
 
@@ -342,7 +425,8 @@ class Tensor(Value):
             current().thread.last_exit = (code, lasti, how)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
-        return protocols.array(self).__dlpack__(**kwargs)
+        protocols.check_may_leave(self, "DLPack export")
+        return self.array.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
         return self.array.__dlpack_device__()
@@ -350,13 +434,13 @@ class Tensor(Value):
     # Containers.
     def __len__(self) -> int:
         if not self.ndim:
-            raise OperandError("len: a tensor without axes has no length.")
+            raise OperandError("len(): a tensor without axes has no length; size is 1, and item() gives the number.")
         return len(self.array)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.ndim:
             raise OperandError("iteration: a tensor without axes has no elements to go through; use item().")
-        return (self[i] for i in range(len(self.array)))
+        return iter(ops.unbind(self))
 
     def __contains__(self, item: Any) -> Any:
         return bool((self.array == (item.array if isinstance(item, Value) else item)).any())
@@ -374,6 +458,8 @@ class Tensor(Value):
 
     @name.setter
     def name(self, name: str | None) -> None:
+        if name is not None and not isinstance(name, str):
+            raise OperandError(f"name: the name of a tensor is text, not {type(name).__name__}.")
         extras_of(self).name = name
 
     @property
@@ -384,13 +470,27 @@ class Tensor(Value):
     @grad.setter
     def grad(self, gradient: Any) -> None:
         if gradient is not None:
-            array = gradient.array if isinstance(gradient, Value) else np.asarray(gradient, self.dtype)
+            array = gradient.array if isinstance(gradient, Value) else self._as_gradient(gradient)
             if array.shape != self.shape:
-                raise ShapeError(f"grad: the tensor has shape {self.shape} and the gradient {array.shape}.")
+                raise ShapeError(
+                    f"grad: the tensor has shape {self.shape} and the gradient {array.shape}; they must be equal."
+                )
             if array.dtype != self.dtype:
-                raise DtypeError(f"grad: the tensor has dtype {self.dtype} and the gradient {array.dtype}.")
-            gradient = wrap(self.plain, array)
+                raise DtypeError(
+                    f"grad: the tensor has dtype {self.dtype} and the gradient {array.dtype}; use astype()."
+                )
+            gradient = wrap(self.plain, np.array(array, order="C"))
         extras_of(self).grad = gradient
+
+    def _as_gradient(self, gradient: Any) -> NDArray:
+        """Return what is no tensor as an array of this tensor's dtype."""
+        array = np.asarray(gradient)
+        if array.dtype not in FLOAT_DTYPES and array.dtype.kind not in "biu":
+            raise OperandError(
+                f"grad: a gradient is a tensor, an array of real numbers or None, not {type(gradient).__name__} "
+                f"({array.dtype})."
+            )
+        return array.astype(self.dtype)
 
     @property
     def requires_grad(self) -> Any:
@@ -412,7 +512,9 @@ class Tensor(Value):
             )
         if isinstance(self.node, Record):
             if not flag:
-                raise GradientError("requires_grad: this tensor was computed from tracked ones; use detach().")
+                raise GradientError(
+                    "requires_grad: this tensor was computed from tracked ones, so it stays tracked; use detach()."
+                )
             return self
         extras_of(self).requires_grad = bool(flag)
         update_node(self)
@@ -423,7 +525,10 @@ class Tensor(Value):
     def retain_grad(self) -> None:
         """Let `backward` deliver a gradient here although the tensor is not a leaf."""
         if self.node is None:
-            raise GradientError("retain_grad: the tensor is untracked, so no gradient will arrive.")
+            raise GradientError(
+                "retain_grad: the tensor is untracked, so no gradient will arrive; make it depend on a tensor with "
+                "requires_grad=True."
+            )
         if isinstance(self.node, Record):
             note(self.node).retained = weakref.ref(self)
 
@@ -454,6 +559,7 @@ class Tensor(Value):
             self.extras.grad = None
         else:
             self.extras.grad.array[...] = 0
+            mark_written(self.extras.grad, None)
 
     def has_nan(self) -> Any:
         """Say whether some element is NaN."""
@@ -474,7 +580,8 @@ class Tensor(Value):
 
     def __copy__(self) -> "Tensor":
         self._check_leaf("copy")
-        return _rebuild(*self.__reduce__()[1])
+        copied: Tensor = _rebuild(*self.__reduce__()[1])
+        return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_leaf("pickle")
@@ -483,7 +590,10 @@ class Tensor(Value):
 
     def _check_leaf(self, what: str) -> None:
         if isinstance(self.node, Record):
-            raise GradientError(f"{what}: this tensor was computed from tracked ones; use detach() or clone().")
+            raise GradientError(
+                f"{what}: this tensor was computed from tracked ones, and its history cannot be copied; {what} "
+                "detach() of it, or use clone() to stay on the tape."
+            )
 
     def __repr__(self) -> str:
         text = np.array2string(self.array, separator=", ", prefix="tensor(")
@@ -499,10 +609,20 @@ class Tensor(Value):
         return f"tensor({', '.join(notes)})"
 
     def __format__(self, spec: str) -> str:
-        return format(self.array.item() if spec and self.array.size == 1 else str(self), spec)
+        if spec and self.array.size == 1:
+            return format(self.array.item(), spec)
+        try:
+            return format(str(self), spec)
+        except ValueError as error:
+            raise ShapeError(
+                f"format: the tensor has shape {self.shape} and the format is {spec!r}, which is for one number{_MANY}"
+            ) from error
 
 
 Tensor.plain = Tensor
+
+#: How to go on with more than one element.
+_MANY = ". Index one, reduce with sum() or mean(), or use tolist()."
 
 
 def _rebuild(cls: type[Tensor], array: NDArray, requires_grad: bool, name: str | None) -> Any:
@@ -510,11 +630,3 @@ def _rebuild(cls: type[Tensor], array: NDArray, requires_grad: bool, name: str |
     if name is not None:
         made.name = name
     return made.requires_grad_() if requires_grad else made
-
-
-def as_tensor(data: Any, dtype: DtypeLike = None) -> Tensor:
-    """Return a tensor itself, or one around an array that shares its memory."""
-    if isinstance(data, Tensor):
-        return data if dtype is None else data.to(dtype)
-    made: Tensor = wrap(Tensor, np.asarray(data, None if dtype is None else as_dtype(dtype)))
-    return made

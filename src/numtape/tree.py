@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .errors import ArgumentError
+from .errors import ArgumentError, OperandError
 
 Children = Callable[[Any], Iterable[Any]]
 Rebuild = Callable[[Any, list[Any]], Any]
@@ -29,6 +29,8 @@ def register(cls: type, children: Children, rebuild: Rebuild) -> None:
         >>> nt.tree.leaves([Pair(1, 2), 3])
         [1, 2, 3]
     """
+    if not isinstance(cls, type):
+        raise OperandError(f"tree.register: cls is {cls!r}; it must be a class.")
     _registered[cls] = (children, rebuild)
     _known.clear()
 
@@ -123,5 +125,6 @@ def map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """
     columns = [leaves(tree), *(leaves(other) for other in others)]
     if any(len(column) != len(columns[0]) for column in columns):
-        raise ArgumentError("tree.map: the trees have different numbers of leaves.")
+        counts = ", ".join(str(len(column)) for column in columns)
+        raise ArgumentError(f"tree.map: the trees have {counts} leaves; they must have the same structure.")
     return unflatten(tree, (function(*row) for row in zip(*columns, strict=True)))

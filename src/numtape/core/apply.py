@@ -1,7 +1,6 @@
 """Run an op: find the arrays, bring them to one dtype, compute, wrap, and leave a record.
 
-`apply` does all of it for any op. `unary` and `binary` make faces that do the same for the common case (floats of one
-width, nothing written in place, no scopes) with as few steps as possible, and hand everything else to `apply`.
+`apply` does all of it for any op; `faces.py` does the same for the common case with as few steps as possible.
 """
 
 import sys
@@ -24,7 +23,7 @@ from ..errors import (
 from .context import State, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure
 from .record import Record, next_index, note, user_files, user_frame
-from .value import Value, wrap
+from .value import Value, Version, wrap
 from .write import link_version, read_stamp
 
 _ndarray = np.ndarray
@@ -36,29 +35,26 @@ _getframe = sys._getframe
 def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run `op` on tensors, arrays and numbers; return an array, or a tensor if there is one among them."""
     state = current()
+    needs = tracked_operands(op, operands, state)
     cls: type[Value] | None = None
-    needs = 0
-    arrays = []
+    arrays: list[Any] = []
     for position, operand in enumerate(operands):
         if isinstance(operand, Value):
             cls = operand.plain
-            if operand.node is None and state.watch_all:
-                watch_on_use(state, operand)
-            if operand.node is not None:
-                needs |= 1 << position
+            if operand.version is not None and state.grad:
+                read_stamp(op, operand)
             arrays.append(operand.array)
+        elif type(operand) is _ndarray:
+            arrays.append(operand)
+        elif operand is None and not op.is_variadic and position >= len(op.arguments) - len(op.operand_defaults):
+            arrays.append(None)
         else:
-            arrays.append(operand if type(operand) is _ndarray or operand is None else as_operand(op, operand))
-    if state.scopes:
-        out = _in_scopes(state, op, tuple(arrays), params)
-    else:
-        out = compute(op, arrays, params)
+            arrays.append(as_operand(op, operand, position))
+    out = compute_in_scopes(state, op, tuple(arrays), params)
     if cls is None:
         return out
-    if needs and not (state.grad and not op.facts.is_discrete):
-        needs = 0
     if type(out) is tuple:
-        return wrap_parts(op, operands, params, out, state)
+        return wrap_parts(op, operands, params, needs, out, state)
     node = record(op, operands, params, needs, out, state) if needs and out.dtype in FLOAT_DTYPES else None
     value = wrap(cls, out, node)
     if op.facts.aliases and isinstance(operands[0], Value):
@@ -66,10 +62,32 @@ def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     return value
 
 
-def as_operand(op: Op, operand: Any) -> Any:
+def tracked_operands(op: Op, operands: Sequence[Any], state: State, target: Value | None = None) -> int:
+    """Return which operands are tracked, as bits, if the op is to be recorded, else 0.
+
+    Tapes that watch everything begin to watch an operand here, unless it is the `target` of a write.
+    """
+    if not state.grad or op.facts.is_discrete:
+        return 0
+    needs = 0
+    for position, operand in enumerate(operands):
+        if isinstance(operand, Value):
+            if operand.node is None and state.watch_all and operand is not target:
+                if op.pull(position) is NON_DIFFERENTIABLE:
+                    continue
+                watch_on_use(state, operand)
+            if operand.node is not None:
+                needs |= 1 << position
+    return needs
+
+
+def as_operand(op: Op, operand: Any, position: int = 0) -> Any:
     """Return a number, a NumPy scalar or an array for what is not a tensor."""
     if type(operand) in _NUMBERS or isinstance(operand, np.generic | np.ndarray):
         return operand
+    if operand is None:
+        name = f"{op.arguments[0]}[{position}]" if op.is_variadic else op.arguments[position]
+        raise OperandError(f"{op.name}: operand {name!r} is None; it must be a tensor, an array or a number.")
     try:
         array = _asarray(operand)
     except NumtapeError:
@@ -85,7 +103,7 @@ def watch_on_use(state: State, value: Value) -> None:
     """Let the tapes that watch everything watch a float tensor that an op uses."""
     if state.grad and value.array.dtype in FLOAT_DTYPES:
         for tape in state.tapes:
-            if tape.watch_all:
+            if tape.watch_all and not tape.is_ended:
                 tape.watch_on_use(value)
 
 
@@ -94,11 +112,11 @@ def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     promoted = range(len(arrays)) if op.is_variadic else op.promoted
     dtype = _common_dtype(arrays, promoted)
     target: Dtype | None = None
-    if dtype is None or op.facts.to_float and dtype not in FLOAT_DTYPES or dtype in HALF_DTYPES:
+    if dtype is None or (op.facts.to_float and dtype not in FLOAT_DTYPES) or dtype in HALF_DTYPES:
         arrays, target = _cast(op, arrays, promoted)
     try:
         out = op.forward(tuple(arrays), **params) if op.is_variadic else op.forward(*arrays, **params)
-    except (ValueError, TypeError, IndexError, ZeroDivisionError) as error:
+    except (ValueError, TypeError, IndexError, ArithmeticError) as error:
         raise explain(op, arrays, error) from error
     if type(out) is tuple:
         return tuple(_finish(part, target) for part in out)
@@ -173,7 +191,8 @@ def explain(op: Op, arrays: Sequence[Any], error: Exception) -> Exception:
     return kind(f"{op.name}: {error} ({shapes}).")
 
 
-def _in_scopes(state: State, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def compute_in_scopes(state: State, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Compute an op with the scopes that are active around it."""
     run: Callable[..., Any] = compute
     for scope in state.scopes:
         run = _around(scope.around, run)
@@ -253,9 +272,11 @@ def new_record(
 
 
 def _show(made: Record, state: State) -> None:
-    made.cell = state.tapes[-1].cell if state.tapes else state.context.cell
+    made.cell = state.context.cell
     for tape in state.tapes:
-        tape.records.append(made)
+        if not tape.is_ended:
+            made.cell = tape.cell
+            tape.records.append(made)
     for scope in state.scopes:
         scope.on_record(made)
 
@@ -277,22 +298,26 @@ PICK = Op(
 
 
 def wrap_parts(
-    op: Op, operands: Sequence[Any], params: dict[str, Any], parts: tuple[Any, ...], state: State
+    op: Op, operands: Sequence[Any], params: dict[str, Any], needs: int, parts: tuple[Any, ...], state: State
 ) -> tuple[Any, ...]:
     """Wrap and record the outputs of an op that has several; arrays in, arrays out."""
     cls = next((x.plain for x in operands if isinstance(x, Value)), None)
     if cls is None:
         return parts
-    needs = sum(1 << i for i, x in enumerate(operands) if isinstance(x, Value) and x.node is not None)
-    if not needs or not state.grad or not any(part.dtype in FLOAT_DTYPES for part in parts):
-        return tuple(wrap(cls, part) for part in parts)
-    whole = record(op, operands, params, needs, parts, state)
+    whole = None
+    if needs and any(part.dtype in FLOAT_DTYPES for part in parts):
+        whole = record(op, operands, params, needs, parts, state)
+        if whole.array is not None:
+            # The rules read the outputs: a write to any of them must be noticed.
+            whole.version = (Version(), 0)
     values = []
     for position, part in enumerate(parts):
         node = None
-        if part.dtype in FLOAT_DTYPES:
+        if whole is not None and part.dtype in FLOAT_DTYPES:
             node = new_record(PICK, (whole,), {"position": position}, 1, None, part, state)
-        values.append(wrap(cls, part, node))
+            node.version = whole.version
+        value = wrap(cls, part, node, None if whole is None else whole.version)
         if op.facts.aliases and isinstance(operands[0], Value):
-            link_version(operands[0], values[-1])
+            link_version(operands[0], value)
+        values.append(value)
     return tuple(values)

@@ -10,7 +10,7 @@ Invariants:
 import gc
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,16 +22,28 @@ if TYPE_CHECKING:
 
 
 class Cell:
-    """A generation of records: those of one context between two clears, or of one segment of a tape.
+    """A generation of records: those of one context between two clears, or of one stretch of a tape.
 
-    Records point at their cell and nothing points back, so marking it dead invalidates them all in O(1).
+    Records point at their cell and nothing points back, so killing it invalidates them all in O(1). A stretch of a
+    tape also dies with the cells that were current when it began: those of the tapes and the context around it.
     """
 
-    __slots__ = ("is_dead", "owner")
+    __slots__ = ("_inherited", "_is_alive", "owner")
 
-    def __init__(self, owner: str) -> None:
-        self.is_dead = False
+    def __init__(self, owner: str, outer: "Iterable[Cell]" = ()) -> None:
         self.owner = owner
+        # A list of one, so that cells inside can share it without holding this cell, whose holders are counted.
+        self._is_alive = [True]
+        self._inherited = tuple(life for cell in outer for life in (cell._is_alive, *cell._inherited))
+
+    def kill(self) -> None:
+        """Invalidate the records of this generation."""
+        self._is_alive[0] = False
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the generation was cleared, reset or closed."""
+        return not self._is_alive[0] or any(not life[0] for life in self._inherited)
 
     def live_records(self) -> int:
         """Count the records of this generation that are alive and not freed."""
@@ -63,7 +75,7 @@ class Context:
 
     def clear(self) -> None:
         """Invalidate what was recorded here and start a new generation. O(1), idempotent."""
-        self.cell.is_dead = True
+        self.cell.kill()
         self.cell = Cell(f"context {self.id}")
 
     def close(self) -> None:
@@ -87,11 +99,13 @@ class Scope:
         """Look at a record that was just made; the default ignores it."""
 
     def __enter__(self) -> Self:
-        push(scopes=(*current().scopes, self))
+        scope = entered(scopes=(*current().scopes, self))
+        scope.__enter__()
+        self._entered = [*getattr(self, "_entered", ()), scope]
         return self
 
     def __exit__(self, *exc: object) -> None:
-        pop()
+        self._entered.pop().__exit__()
 
 
 class Thread:
@@ -110,7 +124,7 @@ class Thread:
 class State:
     """What an op needs to know about its surroundings. Immutable, except for a thread's base state."""
 
-    __slots__ = ("context", "grad", "outer", "scopes", "tapes", "thread", "transforms", "watch_all")
+    __slots__ = ("context", "grad", "outer", "scopes", "tapes", "thread", "token", "transforms", "watch_all")
 
     def __init__(self, thread: Thread) -> None:
         self.thread = thread
@@ -125,6 +139,8 @@ class State:
         self.transforms = 0
         #: The state to return to; None for the base.
         self.outer: State | None = None
+        #: The entry of the scope that made this state.
+        self.token = _Token()
 
     def _replace(self, changes: dict[str, Any]) -> "State":
         state = State.__new__(State)
@@ -136,6 +152,7 @@ class State:
         state.scopes = self.scopes
         state.transforms = self.transforms
         state.outer = self.outer
+        state.token = self.token
         for name, value in changes.items():
             setattr(state, name, value)
         return state
@@ -159,26 +176,11 @@ def current() -> State:
     return state
 
 
-def push(**changes: Any) -> State:
-    """Enter a state with `changes`, to be left by `pop`, and return it."""
-    outer = current()
-    changes["outer"] = outer
-    inner = outer._replace(changes)
-    _STATE.set(inner)
-    return inner
-
-
-def pop() -> None:
-    """Leave the state entered by the last `push`."""
-    outer = current().outer
-    assert outer is not None, "pop without push"
-    _STATE.set(outer)
-
-
 def change(**changes: Any) -> None:
     """Change the current state until the enclosing scope ends; outside of scopes, until it is changed again."""
     state = current()
-    if state.outer is None:
+    # A context copied to another thread brings that thread's base along, which is not ours to change.
+    if state.outer is None and state is getattr(_BASE, "state", None):
         for name, value in changes.items():
             setattr(state, name, value)
     else:
@@ -186,21 +188,43 @@ def change(**changes: Any) -> None:
 
 
 class entered:
-    """Run a block in a state with `changes`: ``with entered(grad=False): ...``."""
+    """Run a block in a state with `changes`: ``with entered(grad=False): ...``. Can be entered again and again.
 
-    __slots__ = ("changes", "before")
+    Leaving takes the state back to that of the innermost scope that was not left. So a generator that holds a scope and
+    ends after scopes around it does not bring their states back.
+    """
+
+    __slots__ = ("_open", "changes")
 
     def __init__(self, **changes: Any) -> None:
         self.changes = changes
+        self._open: list[_Token] = []
 
     def __enter__(self) -> State:
-        self.before = before = current()
-        self.changes["outer"] = before
-        inner = before._replace(self.changes)
+        outer = current()
+        token = _Token()
+        self._open.append(token)
+        inner = outer._replace({**self.changes, "outer": outer, "token": token})
         _STATE.set(inner)
         return inner
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
     ) -> None:
-        _STATE.set(self.before)
+        self._open.pop().is_left = True
+        state = current()
+        while state.token.is_left and state.outer is not None:
+            state = state.outer
+        _STATE.set(state)
+
+
+class _Token:
+    """Marks one entry of a scope."""
+
+    __slots__ = ("is_left",)
+
+    def __init__(self) -> None:
+        self.is_left = False

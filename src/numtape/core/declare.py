@@ -10,8 +10,8 @@ The decorated function is the forward: arrays positional-only, static parameters
 """
 
 import functools
-import inspect
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -23,7 +23,7 @@ from . import batching
 from .apply import apply
 from .faces import binary, single, unary
 from .inplace import write_op
-from .op import NON_DIFFERENTIABLE, Composite, Facts, Marker, Op, Structure
+from .op import NON_DIFFERENTIABLE, REQUIRED, Composite, Facts, Marker, Op, Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,8 +165,9 @@ def composed(**facts: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = cast(Any, function).__name__.strip("_")
-        entry = Composite(name, function, Facts(**{"cost": _free, **_as_tuples(facts)}))
-        return cast(Callable[P, R], _register(entry, function))
+        face = _with_spellings(function)
+        entry = Composite(name, face, Facts(**{"cost": _free, **_as_tuples(facts)}))
+        return cast(Callable[P, R], _register(entry, face))
 
     return decorate
 
@@ -176,9 +177,10 @@ def face_of(op_face: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[
     op = cast(Op, cast(Any, op_face).op)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        cast(Any, function).op = op
-        _expose(op, function)
-        return function
+        face = _with_spellings(function)
+        cast(Any, face).op = op
+        _expose(op, face)
+        return face
 
     return decorate
 
@@ -242,19 +244,7 @@ def _publish(op: Op, declaration: Callable[P, R]) -> Callable[P, R]:
     face.__name__ = op.name
     face.op = op
     op.face = face
-    # Outside, static parameters may also be given by position.
-    parameters = [
-        p.replace(kind=p.POSITIONAL_OR_KEYWORD) if p.kind is p.KEYWORD_ONLY and p.default is not p.empty else p
-        for p in inspect.signature(declaration).parameters.values()
-    ]
-    face.__signature__ = inspect.Signature(_in_order(parameters))
-    del face.__wrapped__
     return cast(Callable[P, R], _register(op, face, cast(Any, declaration).__name__.startswith("_")))
-
-
-def _in_order(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Order parameters by kind, as a signature must be; an operand with a default makes later ones keyword-only."""
-    return sorted(parameters, key=lambda p: p.kind)
 
 
 def _elementwise_face(op: Op) -> Callable[..., Any]:
@@ -271,7 +261,7 @@ def _elementwise_face(op: Op) -> Callable[..., Any]:
 
 def _variadic_face(op: Op) -> Callable[..., Any]:
     def face(arrays: Any, /, *args: Any, **params: Any) -> Any:
-        if isinstance(arrays, np.ndarray) and arrays.ndim == 0 or not hasattr(arrays, "__iter__"):
+        if (isinstance(arrays, np.ndarray) and arrays.ndim == 0) or not hasattr(arrays, "__iter__"):
             raise OperandError(f"{op.name}: wants a sequence of tensors or arrays, not {type(arrays).__name__}.")
         operands = tuple(arrays)
         if not operands:
@@ -298,13 +288,13 @@ def _general_face(op: Op) -> Callable[..., Any]:
 def _single_face(op: Op) -> Callable[..., Any]:
     run = single(op)
     # Shared by all calls that leave every parameter to its default; parameters are never changed once bound.
-    is_complete = inspect.Parameter.empty not in op.defaults.values()
+    is_complete = REQUIRED not in op.defaults.values()
     defaults = bind_params(op, (), {}) if is_complete else None
 
-    def face(x: Any = inspect.Parameter.empty, /, *args: Any, **params: Any) -> Any:
+    def face(x: Any = REQUIRED, /, *args: Any, **params: Any) -> Any:
         if defaults is not None and not args and not params:
-            return run(x, defaults or None) if x is not inspect.Parameter.empty else _fill(op, (), params)
-        if x is inspect.Parameter.empty:
+            return run(x, defaults or None) if x is not REQUIRED else _fill(op, (), params)
+        if x is REQUIRED:
             (x,) = _fill(op, (), params)
         return run(x, bind_params(op, args, params))
 
@@ -340,20 +330,47 @@ def bind_params(op: Op, args: tuple[Any, ...], given: dict[str, Any]) -> dict[st
             if spelled not in params:
                 known = ", ".join((*op.arguments, *params))
                 raise OperandError(f"{op.name}: there is no argument {name!r}; the arguments are {known}.")
+            if spelled in given:
+                raise OperandError(f"{op.name}: argument {spelled!r} was given twice, the second time as {name!r}.")
             name = spelled
         params[name] = value
     if "axis" in params:
-        params["axis"] = _plain_axis(params["axis"])
+        params["axis"] = _plain_axis(op.name, params["axis"])
     for name, value in params.items():
-        if value is inspect.Parameter.empty:
+        if value is REQUIRED:
             raise OperandError(f"{op.name}: argument {name!r} is missing.")
     return params
 
 
-def _plain_axis(axis: Any) -> Any:
+def _with_spellings(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function that takes `axis` or `keepdims` also be called with the other spellings."""
+    code = cast(Any, function).__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if "axis" not in names and "keepdims" not in names:
+        return function
+    title = code.co_name.strip("_")
+
+    @functools.wraps(function)
+    def face(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in [name for name in kwargs if name in _AXIS_SPELLINGS and name not in names]:
+            spelled = _AXIS_SPELLINGS[name]
+            if spelled in kwargs:
+                raise OperandError(f"{title}: argument {spelled!r} was given twice, the second time as {name!r}.")
+            kwargs[spelled] = kwargs.pop(name)
+        if isinstance(kwargs.get("axis"), list | tuple):
+            kwargs["axis"] = _plain_axis(title, kwargs["axis"])
+        return function(*args, **kwargs)
+
+    return face
+
+
+def _plain_axis(name: str, axis: Any) -> Any:
     """Return axes as an int, a tuple of ints or None; an empty list means all axes."""
     if axis is None or type(axis) is int:
         return axis
-    if isinstance(axis, list | tuple):
-        return tuple(int(a) for a in axis) or None
-    return int(axis)
+    try:
+        if isinstance(axis, list | tuple):
+            return tuple(map(operator.index, axis)) or None
+        return operator.index(axis)
+    except TypeError as error:
+        raise OperandError(f"{name}: axis is {axis!r}; an axis is an integer, or a tuple of integers.") from error

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
-from ..dtypes import float32, float64
-from .apply import apply, explain, new_record, watch_on_use, wrap_parts
+from ..dtypes import float32, float64, is_float
+from .apply import apply, explain, new_record, tracked_operands, watch_on_use, wrap_parts
 from .context import peek
 from .inplace import write_op
 from .op import Op
@@ -38,7 +38,9 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
         if state is None or state.scopes or type(array) is not _ndarray:
             return apply(op, (x,), params or {})
         dtype = array.dtype
-        if dtype is not float32 and dtype is not float64 or is_value and (v := x.version) is not None and v[0].count:
+        if (dtype is not float32 and dtype is not float64) or (
+            is_value and (v := x.version) is not None and v[0].count
+        ):
             return apply(op, (x,), params or {})
         try:
             result = forward(array) if params is None else forward(array, **params)
@@ -46,19 +48,20 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
             raise explain(op, (array,), error) from error
         if type(result) is not _ndarray:
             if type(result) is tuple:
-                return wrap_parts(op, (x,), params or {}, tuple(map(_asarray, result)), state)
+                needs = tracked_operands(op, (x,), state)
+                return wrap_parts(op, (x,), params or {}, needs, tuple(map(_asarray, result)), state)
             result = _asarray(result)
         if not is_value:
             return result
         node = x.node
-        if node is None and state.watch_all:
+        if node is None and state.watch_all and not is_discrete:
             watch_on_use(state, x)
             node = x.node
         value = x.plain()
         value.array = result
         value.version = None
         value.extras = None
-        if node is None or not state.grad or is_discrete:
+        if node is None or not state.grad or is_discrete or (result.dtype is not dtype and not is_float(result.dtype)):
             value.node = None
         else:
             if type(node) is Record:
@@ -84,8 +87,8 @@ def unary(op: Op) -> Callable[..., Any]:
     return face
 
 
-def binary(op: Op) -> Callable[..., Any]:
-    """Return the face of an elementwise op of two operands."""
+def binary(op: Op, is_operator: bool = False) -> Callable[..., Any]:
+    """Return the face of an elementwise op of two operands; as an operator, it leaves what it cannot use to Python."""
     forward = op.forward
     is_discrete = op.facts.is_discrete
     # By `needs`: whether the rules read a, b and the result.
@@ -121,10 +124,12 @@ def binary(op: Op) -> Callable[..., Any]:
                 )
                 value = a.plain()
         except AttributeError:
+            if is_operator and not (is_operand(a) and is_operand(b)):
+                return NotImplemented
             return apply(op, (a, b), {})
-        if not is_plain or dtype is not float32 and dtype is not float64:
+        if not is_plain or (dtype is not float32 and dtype is not float64):
             return apply(op, (a, b), {})
-        if state.watch_all:
+        if state.watch_all and not is_discrete:
             if m is None and x is not None:
                 watch_on_use(state, a)
                 m = a.node
@@ -163,6 +168,13 @@ def binary(op: Op) -> Callable[..., Any]:
         return value
 
     return face
+
+
+def is_operand(x: Any) -> bool:
+    """Say whether an op may accept an object; whether it does, its dtype and shape decide."""
+    return isinstance(x, Value | np.ndarray | np.generic | int | float | complex | list | tuple) or hasattr(
+        x, "__array__"
+    )
 
 
 def _on_arrays(op: Op, a: Any, b: Any) -> Any:

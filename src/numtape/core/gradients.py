@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
+from ..dtypes import FLOAT_DTYPES
 from ..errors import NotConnectedError, OperandError, ShapeError
 from .context import current, entered
 from .record import Record, describe_site
-from .reverse import Cotangents, Step, deliver, own_array, reverse
+from .reverse import Cotangents, Step, collect, deliver, own_array, reverse
+from .tape import RecordingTape
 from .value import LEAF, Value, wrap
 
 
@@ -23,7 +25,13 @@ def seed_of(name: str, target: Value, gradient: Any) -> Any:
     if gradient is None:
         return np.ones(target.shape, target.dtype)
     if not isinstance(gradient, Value):
-        gradient = np.asarray(gradient, target.dtype)
+        array = np.asarray(gradient)
+        if array.dtype not in FLOAT_DTYPES and array.dtype.kind not in "biu":
+            raise OperandError(
+                f"{name}: the gradient given is a tensor, an array or a real number, not {type(gradient).__name__} "
+                f"({array.dtype})."
+            )
+        gradient = array.astype(target.dtype)
     if gradient.shape != target.shape:
         raise ShapeError(
             f"{name}: the gradient given has shape {gradient.shape} and the tensor {target.shape}; they must be equal."
@@ -39,6 +47,7 @@ def sweep(
     create_graph: bool = False,
     free: bool = False,
     keep_all: bool = False,
+    required_only: bool = False,
     on_step: Step | None = None,
 ) -> Cotangents:
     """Run the reverse sweep from tensors; with `create_graph` its ops are recorded, otherwise it runs on arrays."""
@@ -47,11 +56,17 @@ def sweep(
     if not create_graph:
         arrays = [seed.array if isinstance(seed, Value) else seed for seed in seeds]
         pairs = list(zip(links, arrays, strict=True))
-        return reverse(pairs, wanted, free=free, keep_all=keep_all, on_step=on_step)
+        return reverse(pairs, wanted, free=free, keep_all=keep_all, required_only=required_only, on_step=on_step)
     cls = targets[0].plain
     pairs = [
         (link, seed if isinstance(seed, Value) else wrap(cls, seed)) for link, seed in zip(links, seeds, strict=True)
     ]
+    # Leaves that were tracked when the graph was recorded count as tracked again while the rules run.
+    recorder = RecordingTape(watch_all=False)
+    for record in collect(links):
+        for position, link in enumerate(record.inputs):
+            if record.needs >> position & 1 and isinstance(link, Value) and link.node is None:
+                recorder.watch(link)
     with entered(grad=True):
         return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step)
 
@@ -66,11 +81,11 @@ def as_tensor(cotangent: Any, like: Any, cls: type[Value]) -> Any:
 def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     """Add the derivatives of `target` to the ``.grad`` of the leaves that require it."""
     check_target(name, target)
-    found = sweep([target], [seed_of(name, target, gradient)], None, free=free)
-    while found:
-        link, cotangent = found.popitem()
-        if type(link) is not Record and link.requires_grad:
-            deliver(link, cotangent)
+    found = sweep([target], [seed_of(name, target, gradient)], None, free=free, required_only=True)
+    with np.errstate(all="ignore"):
+        for link in list(found):
+            if isinstance(link, Value) and link.requires_grad:
+                deliver(link, found.pop(link))
 
 
 def check_target(name: str, target: Any) -> None:

@@ -5,30 +5,31 @@ from typing import Any
 import numpy as np
 
 from ..errors import DtypeError, OperandError, ShapeError
-from .apply import compute, record, watch_on_use
+from .apply import as_operand, compute_in_scopes, record, tracked_operands
 from .context import current
 from .op import Op
-from .record import Record
-from .value import Value
-from .write import check_writable, mark_written, read_stamp, version_of
+from .value import Value, wrap
+from .write import check_writable, mark_written, read_stamp
 
 
 def write_op(target: Any, op: Op, operands: tuple[Any, ...]) -> Any:
     """Write ``op(*operands)`` into `target`, recorded; return `target`."""
     if isinstance(target, tuple):
         (target,) = target
-    arrays = tuple(x.array if isinstance(x, Value) else x for x in operands)
+    state = current()
+    arrays = tuple(x.array if isinstance(x, Value) else as_operand(op, x) for x in operands)
     if not isinstance(target, Value):
         if not isinstance(target, np.ndarray):
             raise OperandError(f"{op.name}: out must be a tensor or an array, not {type(target).__name__}.")
-        if any(isinstance(x, Value) and x.node is not None for x in operands) and current().grad:
+        if any(isinstance(x, Value) and x.node is not None for x in operands) and state.grad:
             raise OperandError(
                 f"{op.name}: out is an array, which cannot be tracked, but an operand is; "
                 "give a tensor as out, or leave the tape with numpy()."
             )
-        np.copyto(target, compute(op, arrays, {}))
+        np.copyto(target, compute_in_scopes(state, op, arrays, {}))
         return target
-    result = compute(op, arrays, {})
+    check_writable(op.name, target, state.grad)
+    result = compute_in_scopes(state, op, arrays, {})
     check_fits(op.name, target, result)
     write_part(target, op, operands, {}, lambda: np.copyto(target.array, result, casting="same_kind"))
     return target
@@ -45,25 +46,22 @@ def check_fits(name: str, target: Value, result: Any) -> None:
 def write_part(target: Value, op: Op, operands: tuple[Any, ...], params: dict[str, Any], store: Any) -> None:
     """Change `target` by `store`, recorded as `op` of `operands` (of the old target, for a part of it)."""
     state = current()
-    needs = 0
-    for position, operand in enumerate(operands):
-        if isinstance(operand, Value):
-            if operand.node is None and state.watch_all and operand is not target:
-                watch_on_use(state, operand)
-            if operand.node is not None:
-                needs |= 1 << position
     check_writable(op.name, target, state.grad)
-    if not state.grad:
-        store()
-        mark_written(target, target.node)
-        return
-    for operand in operands if needs else ():
+    needs = tracked_operands(op, operands, state, target)
+    for operand in operands if state.grad else ():
         if isinstance(operand, Value) and operand.version is not None:
             read_stamp(op, operand)
     # A store that fails leaves no trace: the record comes after it, with the links of before.
-    version_of(target)
     store()
-    mark_written(target, record(op, operands, params, needs, target.array, state) if needs else None)
+    if not state.grad:
+        mark_written(target, target.node)
+    elif not needs:
+        mark_written(target, None)
+    else:
+        # What the target held before is another value; as its own link, the record and the target would be a cycle.
+        before = wrap(target.plain, target.array, target.node, target.version)
+        links = tuple(before if operand is target else operand for operand in operands)
+        mark_written(target, record(op, links, params, needs, target.array, state))
 
 
 def is_own_write(target: Value, part: Any, view: Any) -> bool:
@@ -77,7 +75,7 @@ def is_own_write(target: Value, part: Any, view: Any) -> bool:
     return (
         part.version[0] is version
         and part.version[1] == version.count == stamp + 1
-        and isinstance(part.node, Record | None)
+        and version.writer() is part
         and part.array.shape == view.shape
         and part.array.strides == view.strides
         and part.array.__array_interface__["data"] == view.__array_interface__["data"]

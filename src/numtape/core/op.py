@@ -15,7 +15,6 @@ A rule's first parameter is the cotangent ``g`` (or tangent ``t``); the others n
 So a rule's signature is the declaration of what a record must keep; nothing is said twice.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
@@ -37,6 +36,16 @@ class Marker(Enum):
 
 NON_DIFFERENTIABLE = Marker.NON_DIFFERENTIABLE
 ZERO = Marker.ZERO
+
+
+class _Required:
+    """Stands where a parameter has no default."""
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
 
 
 class Reads(IntEnum):
@@ -74,13 +83,19 @@ class Rule:
         self.reads_out = any(kind == Reads.OUT for kind, _ in reads)
 
 
+def same(g: Any) -> Any:
+    """The rule of an argument that is passed on as it is; sweeps know it and do not call it."""
+    return g
+
+
 def _zeros(g: Any, shape: Any) -> Any:
     """The rule of an argument whose derivative is zero: constant zeros, whatever `g` holds."""
     return np.zeros(shape, g.dtype)
 
 
-#: For each operand: its position, its rule's function, the one operand that the rule reads (None: see the rule).
-Plan = tuple[tuple[int, RuleFunction, int | None, Rule], ...]
+#: For each operand: its position, its rule's function (None for `same`), the one operand that the rule reads (None: see
+#: the rule).
+Plan = tuple[tuple[int, RuleFunction | None, int | None, Rule], ...]
 
 
 class Structure(Enum):
@@ -141,6 +156,7 @@ class Op:
         "face",
         "facts",
         "forward",
+        "is_elementwise",
         "is_variadic",
         "joint",
         "keeps",
@@ -165,19 +181,20 @@ class Op:
         promoted: Sequence[str] | None = None,
     ) -> None:
         self.name = declaration.__name__.strip("_")
-        self.summary = (inspect.getdoc(declaration) or "").split("\n")[0]
+        self.summary = (declaration.__doc__ or "").partition("\n")[0]
         self.forward = forward
         #: The function that applies the op; set when it is published.
         self.face: Callable[..., Any] = forward
         self.facts = facts
         self.is_variadic = is_variadic
+        self.is_elementwise = facts.structure is Structure.ELEMENTWISE
         code = declaration.__code__
         self.arguments: tuple[str, ...] = code.co_varnames[: code.co_posonlyargcount]
         given = declaration.__defaults__ or ()
         self.operand_defaults: tuple[Any, ...] = given
         #: The static parameters in order, with their defaults.
         self.defaults: dict[str, Any] = {
-            name: (declaration.__kwdefaults__ or {}).get(name, inspect.Parameter.empty)
+            name: (declaration.__kwdefaults__ or {}).get(name, REQUIRED)
             for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
         }
         self._check_names(pulls if joint is None else pushes)
@@ -202,7 +219,9 @@ class Op:
         )
         #: For each `needs` below 4 (one or two operands), the positions that it names and their rules' parts; None if
         #: the sweep must go the general way.
-        self.plans: tuple[Plan | None, ...] = tuple(self._plan(needs) for needs in range(4))
+        self.plans: tuple[Plan | None, ...] = tuple(
+            self._plan(needs) for needs in range(1 << min(2, len(self.arguments)))
+        )
         #: For each `needs`, which operands' arrays the rules read (None for all) and whether they read the output.
         self.keeps: dict[int, tuple[tuple[int, ...] | None, bool]] = {}
 
@@ -210,7 +229,11 @@ class Op:
         rules = [(i, self.pulls[i]) for i in range(min(2, len(self.pulls))) if needs >> i & 1]
         if self.joint is not None or self.is_variadic or not all(isinstance(rule, Rule) for _, rule in rules):
             return None
-        return tuple((i, rule.function, rule.operand, rule) for i, rule in rules if isinstance(rule, Rule))
+        return tuple(
+            (i, None if rule.function is same else rule.function, rule.operand, rule)
+            for i, rule in rules
+            if isinstance(rule, Rule)
+        )
 
     def _check_names(self, rules: dict[str, Any]) -> None:
         missing = set(self.arguments) - set(rules)

@@ -10,7 +10,6 @@ Invariants:
 """
 
 import itertools
-import linecache
 import sys
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Union
@@ -61,6 +60,8 @@ def user_frame(frame: FrameType) -> FrameType:
 
 def describe_site(code: CodeType | None, lasti: int) -> str:
     """Return ``file:line (source)`` for a call site."""
+    import linecache  # Only for messages; it is slow to import.
+
     if code is None:
         return "an unknown line"
     line = next((n for start, stop, n in code.co_lines() if start <= lasti < stop and n), code.co_firstlineno)

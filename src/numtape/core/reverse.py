@@ -24,8 +24,8 @@ from .apply import PICK
 from .context import FREED
 from .op import Reads, Rule
 from .record import Gone, Link, Record
-from .value import Stamp, Value, wrap
-from .write import raise_overwritten
+from .value import LEAF, Stamp, Value, extras_of, wrap
+from .write import mark_written, raise_overwritten
 
 Cotangents = dict[Link, Any]
 #: Called with a record, the cotangent of its output and the cotangents of its inputs (None where not wanted).
@@ -47,6 +47,7 @@ def reverse(
     cls: type[Value] | None = None,
     free: bool = False,
     keep_all: bool = False,
+    required_only: bool = False,
     on_step: Step | None = None,
 ) -> Cotangents:
     """Return the cotangents of the sources, given those of some targets.
@@ -57,11 +58,12 @@ def reverse(
         cls: the tensor class to run the rules on, so that they are recorded; None to run them on arrays.
         free: drop the arrays of the records behind the sweep.
         keep_all: also return the cotangents of intermediates.
+        required_only: without `sources`, nobody wants the cotangents of leaves that are only watched.
         on_step: called after each record.
     """
     wanted = None if sources is None else set(sources)
     records = collect([link for link, _ in seeds])
-    useful = _useful(records, wanted)
+    useful = _useful(records, wanted, required_only)
     cotangents: Cotangents = {}
     for link, cotangent in seeds:
         if type(link) is Record and link.cell is FREED:
@@ -75,15 +77,15 @@ def reverse(
             g = cotangents.pop(record, None)
             if g is None:
                 continue
-            if wanted is not None and record in wanted or keep_all:
+            if (wanted is not None and record in wanted) or (keep_all and type(g) is not list):
                 kept[record] = g
             if useful is not None and record not in useful:
                 continue
-            if record.notes is not None and record.notes.retained is not None:
+            if sources is None and record.notes is not None and record.notes.retained is not None:
                 _deliver_retained(record, g)
             op = record.op
             needs = record.needs
-            plan = op.plans[needs] if needs < 4 and on_step is None and op is not PICK else None
+            plan = op.plans[needs] if needs < len(op.plans) and on_step is None and op is not PICK else None
             if plan is None:
                 _pull_any(record, g, reader, cotangents, on_step)
             else:
@@ -91,9 +93,11 @@ def reverse(
                 links = record.inputs
                 for position, function, reads, rule in plan:
                     link = links[position]
-                    if useful is not None and link not in useful and link not in wanted:  # type: ignore[operator]
+                    if useful is not None and link not in useful and (wanted is None or link not in wanted):
                         continue
-                    if reads is not None:
+                    if function is None:
+                        cotangent = g
+                    elif reads is not None:
                         operand = links[reads]
                         # A number; everything else may be dropped, overwritten, half or in need of wrapping.
                         if type(operand) is not _ndarray or operand.ndim:
@@ -104,7 +108,9 @@ def reverse(
                     else:
                         cotangent = function(g)
                     like = link if type(link) is Record else link.array
-                    if cotangent.shape != like.shape or cotangent.dtype is not like.dtype:
+                    # An elementwise rule's result has the record's shape, which is cheaper to look at.
+                    shape = record.shape if op.is_elementwise else cotangent.shape
+                    if shape != like.shape or cotangent.dtype is not like.dtype:
                         cotangent = fit(cotangent, like)
                     if link in cotangents:
                         accumulate(cotangents, link, cotangent)
@@ -133,23 +139,28 @@ def collect(targets: Sequence[Link]) -> list[Record]:
     return sorted(found, key=_index, reverse=True)
 
 
-def _useful(records: list[Record], wanted: set[Link] | None) -> set[Record] | None:
+def _useful(records: list[Record], wanted: set[Link] | None, required_only: bool) -> set[Record] | None:
     """Return the records through which wanted sources are reached; None means all. Raise if one of them is dead."""
     if wanted is None:
-        for record in records:
-            if record.cell.is_dead:
-                _raise_dead(record)
-        return None
+        if not any(cell.is_dead for cell in {record.cell for record in records}):
+            return None
+        # Something is dead; it matters only if a wanted leaf lies behind it.
+        links = {link for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
+        wanted = {link for link in links if isinstance(link, Value) and _is_wanted(link, required_only)}
     useful = set()
     for record in reversed(records):
-        links = record.inputs
-        for position, link in enumerate(links):
-            if record.needs >> position & 1 and (link in wanted or type(link) is Record and link in useful):
+        links_of_record = record.inputs
+        for position, link in enumerate(links_of_record):
+            if record.needs >> position & 1 and (link in wanted or (type(link) is Record and link in useful)):
                 if record.cell.is_dead:
                     _raise_dead(record)
                 useful.add(record)
                 break
     return useful
+
+
+def _is_wanted(leaf: Value, required_only: bool) -> bool:
+    return leaf.requires_grad or (not required_only and leaf.node is LEAF)
 
 
 def _raise_dead(record: Record) -> None:
@@ -175,7 +186,8 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
             produced.append(None)
             continue
         rule = op.pull(position)
-        if op.joint is not None and isinstance(rule, Rule) and rule.function is op.joint.function:
+        assert isinstance(rule, Rule)
+        if isinstance(op.joint, Rule) and rule.function is op.joint.function:
             cotangent = joint[position]
         else:
             cotangent = rule.function(g, *reader.gather(record, rule, position))
@@ -256,7 +268,7 @@ class Reader:
 
     def operand(self, record: Record, position: int) -> Any:
         """Return the value of an input, widened if half; raise if it is gone or was overwritten."""
-        link = record.inputs[position]
+        link: Any = record.inputs[position]
         kind = type(link)
         if kind is Record:
             if link.version is not None:
@@ -353,7 +365,8 @@ def _missing(reader: Record, maker: Record) -> NDArray:
     """Make a dropped value again; a freed one is an error."""
     if maker.cell is FREED or reader.cell is FREED:
         _raise_freed(reader)
-    return recompute.value(maker)
+    array: NDArray = recompute.value(maker)
+    return array
 
 
 def _raise_freed(record: Record) -> None:
@@ -361,13 +374,6 @@ def _raise_freed(record: Record) -> None:
         f"{record.op.name} at {record.site}: an earlier backward has freed the arrays of this graph. Call the first "
         "backward with retain_graph=True, or add the losses and call backward once."
     )
-
-
-def free_record(record: Record) -> None:
-    """Drop the arrays of a record and keep its description."""
-    record.array = None
-    record.cell = FREED
-    _free_operands(record)
 
 
 def _free_operands(record: Record) -> None:
@@ -387,30 +393,34 @@ def _deliver_retained(record: Record, g: Any) -> None:
 
 def deliver(value: Value, cotangent: Any) -> None:
     """Add a cotangent to a tensor's ``.grad``: untracked, contiguous, with memory of its own."""
-    from .value import extras_of
-
     extras = extras_of(value)
-    array = cotangent.array if isinstance(cotangent, Value) else cotangent
+    if isinstance(cotangent, Value):
+        cotangent = cotangent.array
     if extras.grad is None:
-        extras.grad = wrap(value.plain, own_array(array, value))
+        extras.grad = wrap(value.plain, own_array(cotangent, value))
     else:
         total = extras.grad.array
         if total.flags.writeable and total.dtype == value.dtype:
-            np.add(total, array, out=total, casting="same_kind")
+            np.add(total, cotangent, out=total, casting="same_kind")
+            mark_written(extras.grad, None)
         else:
-            extras.grad = wrap(value.plain, own_array(total + array, value))
+            extras.grad = wrap(value.plain, own_array(total + cotangent, value))
+
+
+#: The references to an array that only its giver holds: the caller's variable, our argument and getrefcount's. So a
+#: caller passes ``found.pop(link)`` on, and keeps no variable of its own.
+_EXCLUSIVE = 3
 
 
 def own_array(array: Any, like: Any) -> NDArray:
     """Return `array` in the dtype of `like`, as memory that nobody else holds; copied only if need be."""
-    # Four references: the caller's variable, its expression, our argument and getrefcount's.
     if (
         type(array) is _ndarray
         and array.dtype == like.dtype
         and array.base is None
         and array.flags.c_contiguous
         and array.flags.writeable
-        and _getrefcount(array) <= 4
+        and _getrefcount(array) <= _EXCLUSIVE
     ):
         return array
     return np.array(array, dtype=like.dtype, order="C", copy=True)

@@ -1,16 +1,17 @@
 """A random stream: a key and a counter. Random ops record both, so that they can be computed again exactly."""
 
-import hashlib
 import os
 from typing import Any
 
-from ..errors import OperandError
+from ..errors import ArgumentError, OperandError
 from ..kernels.random import counters
 from .context import current
 
 
 def key_from(*parts: int | bytes) -> int:
     """Return a 128-bit key that depends on every part."""
+    import hashlib  # Slow to import, and not needed before the first draw.
+
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part if isinstance(part, bytes) else int(part).to_bytes(32, "little", signed=True)
@@ -50,5 +51,7 @@ def stream_of(rng: Any) -> Stream:
     if isinstance(rng, Stream):
         return rng
     if isinstance(rng, int) and not isinstance(rng, bool):
+        if not -(2**255) <= rng < 2**255:
+            raise ArgumentError(f"rng: the seed has {rng.bit_length()} bits; seeds have 255 at most.")
         return Stream(key_from(rng))
     raise OperandError(f"rng must be an nt.Generator, an integer seed or None, not {type(rng).__name__}.")

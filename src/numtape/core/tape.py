@@ -1,5 +1,7 @@
 """What a tape is to the engine: a list of the records made while it is active, and the tensors that it watches."""
 
+from collections.abc import Iterable
+
 from .context import Cell
 from .record import Record
 from .value import Value, extras_of, update_node
@@ -12,16 +14,18 @@ class RecordingTape:
     or dropped. Tensors do not know their tapes, they only count them.
     """
 
-    __slots__ = ("cell", "cells", "records", "used", "watch_all", "watched")
+    __slots__ = ("cell", "cells", "is_ended", "records", "watch_all", "watched", "watched_by_use")
 
     def __init__(self, watch_all: bool) -> None:
         self.watch_all = watch_all
+        #: Whether nothing more is recorded, although scopes that it was entered in may still be open.
+        self.is_ended = False
         self.records: list[Record] = []
         self.cell = Cell("a tape")
         self.cells = [self.cell]
         #: Watched by the user, and by use while `watch_all` recorded.
-        self.watched: dict[int, Value] = {}
-        self.used: dict[int, Value] = {}
+        self.watched: dict[int, tuple[Value, bool]] = {}
+        self.watched_by_use: dict[int, tuple[Value, bool]] = {}
 
     def watch(self, value: Value) -> None:
         """Make a tensor a source until this tape ends."""
@@ -29,37 +33,41 @@ class RecordingTape:
 
     def watch_on_use(self, value: Value) -> None:
         """Make a tensor a source until this tape starts anew or ends."""
-        _watch(self.used, value)
+        _watch(self.watched_by_use, value)
 
-    def start_cell(self) -> None:
-        """Start a new generation of records without invalidating the old ones."""
-        self.cell = Cell("a tape")
+    def start_cell(self, outer: Iterable[Cell] = ()) -> None:
+        """Start a new generation of records, which also dies with `outer` ones, without invalidating the old ones."""
+        self.cell = Cell("a tape", outer)
         self.cells.append(self.cell)
+
+    def watched_intermediates(self) -> list[Value]:
+        """Return the watched tensors that ops computed."""
+        return [value for value, _ in self.watched.values() if type(value.node) is Record]
 
     def start_segment(self) -> None:
         """Forget the records and the tensors watched by use; tensors keep their graphs."""
         self.records = []
-        _unwatch(self.used)
+        _unwatch(self.watched_by_use)
         self.cell = Cell("a tape")
         self.cells = [self.cell]
 
     def rewind(self, records: int, cells: int) -> None:
         """Invalidate and forget what came after a mark."""
         for cell in self.cells[cells:]:
-            cell.is_dead = True
+            cell.kill()
         del self.records[records:]
         del self.cells[cells:]
         self.start_cell()
 
     def unwatch(self) -> None:
         """Stop watching."""
-        _unwatch(self.used)
+        _unwatch(self.watched_by_use)
         _unwatch(self.watched)
 
     def end(self) -> None:
         """Invalidate everything recorded, and stop watching."""
         for cell in self.cells:
-            cell.is_dead = True
+            cell.kill()
         self.unwatch()
         self.start_segment()
 
@@ -67,18 +75,21 @@ class RecordingTape:
         self.unwatch()
 
 
-def _watch(watched: dict[int, Value], value: Value) -> None:
+def _watch(watched: dict[int, tuple[Value, bool]], value: Value) -> None:
+    """Remember a tensor and whether it was counted: an intermediate is a source by its record."""
     if id(value) in watched:
         return
-    watched[id(value)] = value
-    if type(value.node) is not Record:
+    is_leaf = type(value.node) is not Record
+    watched[id(value)] = (value, is_leaf)
+    if is_leaf:
         extras_of(value).watchers += 1
         update_node(value)
 
 
-def _unwatch(watched: dict[int, Value]) -> None:
-    for value in watched.values():
-        if type(value.node) is not Record:
+def _unwatch(watched: dict[int, tuple[Value, bool]]) -> None:
+    for value, was_counted in watched.values():
+        if was_counted:
             extras_of(value).watchers -= 1
-            update_node(value)
+            if type(value.node) is not Record:
+                update_node(value)
     watched.clear()

@@ -25,16 +25,21 @@ LEAF = Leaf()
 
 
 class Version:
-    """Counts the writes to a buffer; all views of the buffer share it. Remembers where the last write was made."""
+    """Counts the writes to a buffer; all views of the buffer share it. Remembers the last write."""
 
-    __slots__ = ("code", "count", "lasti")
+    __slots__ = ("code", "count", "lasti", "leaf", "recorded", "writer")
 
-    #: Set by the first write.
+    #: Where the last write was made, and a weak reference to the tensor that it went through; set by the first write.
     code: CodeType
     lasti: int
+    writer: Any
 
     def __init__(self) -> None:
         self.count = 0
+        #: The count at the last write that was recorded, which only the tensor that it went through knows about.
+        self.recorded = 0
+        #: A weak reference to the leaf whose memory this is, if a view of it was taken.
+        self.leaf: Any = None
 
 
 #: A buffer's version and the count at which somebody last knew it to hold his value.
@@ -59,8 +64,8 @@ class Value:
 
     Invariants:
     - `node` is None (untracked), `LEAF` (a source of gradients) or the `Record` that computed the array.
-    - `version` is None until the buffer is shared with a view or written in place; then a `Stamp`. A tracked
-      result whose stamp is behind its buffer's count was overwritten through another name.
+    - `version` is None until the buffer is shared with a view or written in place; then a `Stamp`. A tensor whose stamp
+      is behind its buffer's count was overwritten through another name.
     - `extras` is None until one of them is set.
     """
 
@@ -77,7 +82,8 @@ class Value:
     @property
     def shape(self) -> Shape:
         """The length of each axis."""
-        return self.array.shape
+        shape: Shape = self.array.shape
+        return shape
 
     @property
     def dtype(self) -> Dtype:

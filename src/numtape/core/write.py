@@ -4,14 +4,15 @@ Invariants:
 - A buffer that was never written and never viewed has no version: plain code pays nothing.
 - A record's value is valid while its stamp equals its buffer's count; each recorded write makes a new record for the
   tensor it went through, with a new stamp, and so leaves every older name of the buffer behind.
-- A leaf or untracked tensor has no history to contradict: using it after a write takes the new contents, and the
-  record that reads it remembers the count in its notes.
+- A name without history may be used after writes that were not recorded: it takes the new contents, and the record
+  that reads it remembers the count in its notes. After a recorded write through another name it has lost history.
 """
 
+import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import LeafWriteError, OverwrittenError
-from .record import Record, call_site, describe_site
+from .record import Record, call_site, describe_site, note
 from .value import LEAF, Value, Version
 
 if TYPE_CHECKING:
@@ -19,41 +20,44 @@ if TYPE_CHECKING:
 
 
 def version_of(value: Value) -> Version:
-    """Return the version of a value's buffer, made on first need and then shared with the node that computed it."""
+    """Return the version of a value's buffer, made on first need and shared with the node that computed it."""
     if value.version is None:
-        value.version = (Version(), 0)
-        if type(value.node) is Record:
-            value.node.version = value.version
+        node = value.node
+        if type(node) is Record and node.version is not None:
+            value.version = node.version
+        else:
+            value.version = (Version(), 0)
+            if type(node) is Record:
+                node.version = value.version
     return value.version[0]
 
 
 def link_version(base: Value, view: Value) -> None:
     """Let a result that is a view of `base` share its version. A result with memory of its own is left alone."""
     owner = view.array.base
-    if owner is None or owner is not base.array and owner is not base.array.base:
+    if view.array is not base.array and (owner is None or (owner is not base.array and owner is not base.array.base)):
         return
+    version = version_of(base)
+    if base.node is LEAF:
+        version.leaf = weakref.ref(base)
     stamp = base.version
-    if stamp is None:
-        stamp = base.version = (Version(), 0)
-        if type(base.node) is Record:
-            base.node.version = stamp
-    elif stamp[0].count != stamp[1]:
-        stamp = (stamp[0], stamp[0].count)
-    view.version = stamp
+    assert stamp is not None
+    view.version = stamp if stamp[1] == version.count else (version, version.count)
     if type(view.node) is Record:
-        view.node.version = stamp
+        view.node.version = view.version
 
 
 def read_stamp(op: "Op", value: Value) -> int:
-    """Return the write count at which a recorded op reads a value; raise if the value was overwritten."""
+    """Return the write count at which an op reads a value; raise if the value lost history by a write elsewhere."""
     assert value.version is not None
     version, stamp = value.version
     if version.count != stamp:
-        if type(value.node) is Record:
+        if type(value.node) is Record or version.recorded > stamp:
+            made = f"computed at {value.node.site}" if type(value.node) is Record else "made without history"
             raise OverwrittenError(
-                f"{op.name}: this tensor was computed at {value.node.site} and its memory was overwritten through "
-                f"another view at {describe_site(version.code, version.lasti)}; its history no longer tells its "
-                "contents. Use clone() before the write, or the tensor that was written."
+                f"{op.name}: this tensor was {made} and its memory was overwritten through another view at "
+                f"{describe_site(version.code, version.lasti)}; its history no longer tells its contents. Write "
+                "through the tensor itself (x[0, 1] = v instead of x[0][1] = v), or clone() before the write."
             )
         value.version = (version, version.count)
     return version.count
@@ -70,11 +74,14 @@ def raise_overwritten(reader: Record, name: str, version: Version) -> NoReturn:
 
 def check_writable(name: str, target: Value, is_recording: bool) -> None:
     """Raise if `target` must not be written now."""
-    if target.node is LEAF and is_recording:
-        raise LeafWriteError(
-            f"{name}: a leaf that requires a gradient or is watched cannot be written in place while gradients are "
-            "recorded; use `with nt.no_grad():` for an update, or compute a new tensor."
-        )
+    if is_recording:
+        leaf = target if target.version is None or target.version[0].leaf is None else target.version[0].leaf()
+        if leaf is not None and leaf.node is LEAF:
+            what = "a leaf" if leaf is target else "a view of a leaf"
+            raise LeafWriteError(
+                f"{name}: {what} that requires a gradient or is watched cannot be written in place while gradients are "
+                "recorded; use `with nt.no_grad():` for an update, or compute a new tensor."
+            )
     if not target.array.flags.writeable:
         raise OverwrittenError(f"{name}: the tensor's memory is read-only; use clone() to get memory of its own.")
 
@@ -88,8 +95,14 @@ def mark_written(target: Value, node: Any) -> None:
     version = version_of(target)
     version.count += 1
     version.code, version.lasti = call_site()
-    if node is target.node and type(node) is Record:
-        return  # Written behind the tape's back: the target is stale like every other name.
+    version.writer = weakref.ref(target)
+    before = target.node
+    if type(node) is Record:
+        if node is before:
+            return  # Written behind the tape's back: the target is stale like every other name.
+        version.recorded = version.count
+        if type(before) is Record and before.notes is not None and before.notes.retained is not None:
+            note(node).retained, before.notes.retained = before.notes.retained, None
     target.node = node
     target.version = (version, version.count)
     if type(node) is Record:

@@ -61,7 +61,7 @@ def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
     precision="widen",
     kinks="at 0, where the derivative is taken as that from below",
     reference=lambda x: _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * (np.exp(x) - 1)),
-    samples=unary_samples(-2, 2, sample(np.array([-1000.0, 1000.0])), avoid=(0,)),
+    samples=lambda: unary_samples(-2, 2, sample(np.array([-1000.0, 1000.0])), avoid=(0,)),
 )
 def selu(x: Array, /) -> Array:
     """Return the scaled elu, elementwise: constants for which outputs keep mean 0 and variance 1.
@@ -104,7 +104,7 @@ def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
     flops=3,
     to_float=True,
     reference=lambda x: np.where(x > 0, 1 - 1 / (1 + np.abs(x)), 1 / (1 + np.abs(x)) - 1),
-    samples=unary_samples(-2, 2, avoid=(0,)),
+    samples=lambda: unary_samples(-2, 2, avoid=(0,)),
 )
 def softsign(x: Array, /) -> Array:
     """Return ``x / (1 + |x|)``, elementwise.
@@ -134,7 +134,7 @@ def _silu_partial(g: Array, x: Array) -> Array:
     to_float=True,
     also=("swish",),
     reference=lambda x: x * 0.5 * (1 + np.tanh(x / 2)),
-    samples=unary_samples(-4, 4, sample(np.array([-1000.0, 1000.0]))),
+    samples=lambda: unary_samples(-4, 4, sample(np.array([-1000.0, 1000.0]))),
 )
 def silu(x: Array, /) -> Array:
     """Return ``x * sigmoid(x)``, elementwise.
@@ -229,7 +229,7 @@ def _mish_partial(g: Array, x: Array) -> Array:
     flops=16,
     to_float=True,
     reference=lambda x: x * np.tanh(np.logaddexp(x, 0)),
-    samples=unary_samples(-4, 4, sample(np.array([-1000.0, 0.0, 1000.0]))),
+    samples=lambda: unary_samples(-4, 4, sample(np.array([-1000.0, 0.0, 1000.0]))),
 )
 def mish(x: Array, /) -> Array:
     """Return ``x * tanh(log(1 + exp(x)))``, elementwise.
@@ -251,7 +251,7 @@ def mish(x: Array, /) -> Array:
     precision="widen",
     also=("log_sigmoid",),
     reference=lambda x: -np.logaddexp(-x, 0),
-    samples=unary_samples(-4, 4, sample(np.array([-1000.0, 0.0, 1000.0]))),
+    samples=lambda: unary_samples(-4, 4, sample(np.array([-1000.0, 0.0, 1000.0]))),
 )
 def logsigmoid(x: Array, /) -> Array:
     """Return ``log(sigmoid(x))``, elementwise, exact also where sigmoid is 0 or 1 in its dtype.
@@ -263,7 +263,7 @@ def logsigmoid(x: Array, /) -> Array:
     return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
 
 
-@composed(reference=lambda x: x - np.tanh(x), samples=unary_samples())
+@composed(reference=lambda x: x - np.tanh(x), samples=lambda: unary_samples())
 def tanhshrink(x: Array) -> Array:
     """Return ``x - tanh(x)``, elementwise.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._typing import Array
 from ..core.declare import elementwise
-from ..core.op import ZERO
+from ..core.op import ZERO, same
 from ..errors import ArgumentError, OperandError
 from .bounds import clip as clip
 from .bounds import maximum as maximum
@@ -29,10 +29,10 @@ from .selection import where
 
 @elementwise(
     np.add,
-    partials={"a": lambda g: g, "b": lambda g: g},
+    partials={"a": same, "b": same},
     linear=("a", "b"),
     numpy=np.add,
-    samples=binary_samples(
+    samples=lambda: binary_samples(
         (-2, 2),
         (-2, 2),
         does_not_broadcast("add"),
@@ -54,7 +54,7 @@ def add(a: Array, b: Array, /) -> Array:
     linear=("a", "b"),
     numpy=np.multiply,
     also=("multiply",),
-    samples=binary_samples((-2, 2), (-2, 2), does_not_broadcast("mul")),
+    samples=lambda: binary_samples((-2, 2), (-2, 2), does_not_broadcast("mul")),
 )
 def mul(a: Array, b: Array, /) -> Array:
     """Return ``a * b``, elementwise.
@@ -67,11 +67,11 @@ def mul(a: Array, b: Array, /) -> Array:
 
 @elementwise(
     np.subtract,
-    partials={"a": lambda g: g, "b": lambda g: -g},
+    partials={"a": same, "b": lambda g: -g},
     linear=("a", "b"),
     numpy=np.subtract,
     also=("subtract",),
-    samples=binary_samples((-2, 2), (-2, 2), does_not_broadcast("sub")),
+    samples=lambda: binary_samples((-2, 2), (-2, 2), does_not_broadcast("sub")),
 )
 def sub(a: Array, b: Array, /) -> Array:
     """Return ``a - b``, elementwise.
@@ -89,7 +89,7 @@ def sub(a: Array, b: Array, /) -> Array:
     to_float=True,
     numpy=np.divide,
     also=("divide", "true_divide"),
-    samples=binary_samples((-2, 2), (0.5, 2), does_not_broadcast("div")),
+    samples=lambda: binary_samples((-2, 2), (0.5, 2), does_not_broadcast("div")),
 )
 def div(a: Array, b: Array, /) -> Array:
     """Return ``a / b``, elementwise; a quotient of integers is a float of the default dtype.
@@ -106,7 +106,7 @@ def div(a: Array, b: Array, /) -> Array:
     linear=("x",),
     numpy=np.negative,
     also=("negative",),
-    samples=unary_samples(),
+    samples=lambda: unary_samples(),
 )
 def neg(x: Array, /) -> Array:
     """Return ``-x``, elementwise.
@@ -119,10 +119,10 @@ def neg(x: Array, /) -> Array:
 
 @elementwise(
     np.positive,
-    partials={"x": lambda g: g},
+    partials={"x": same},
     linear=("x",),
     numpy=np.positive,
-    samples=unary_samples(),
+    samples=lambda: unary_samples(),
 )
 def positive(x: Array, /) -> Array:
     """Return a copy of x, as ``+x`` does.
@@ -137,7 +137,7 @@ def positive(x: Array, /) -> Array:
     np.square,
     partials={"x": lambda g, x: g * (x + x)},
     numpy=np.square,
-    samples=unary_samples(),
+    samples=lambda: unary_samples(),
 )
 def square(x: Array, /) -> Array:
     """Return ``x * x``, elementwise.
@@ -154,7 +154,9 @@ def square(x: Array, /) -> Array:
     flops=4,
     to_float=True,
     numpy=np.sqrt,
-    samples=unary_samples(0.2, 3.0, sample(np.array([0.0, -1.0, np.inf]), skip_derivatives="outside of the domain")),
+    samples=lambda: unary_samples(
+        0.2, 3.0, sample(np.array([0.0, -1.0, np.inf]), skip_derivatives="outside of the domain")
+    ),
 )
 def sqrt(x: Array, /) -> Array:
     """Return the square root, elementwise; NaN below 0. The derivative at 0 is inf.
@@ -172,7 +174,7 @@ def sqrt(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     reference=lambda x: np.power(x, -0.5),
-    samples=unary_samples(0.2, 3.0),
+    samples=lambda: unary_samples(0.2, 3.0),
 )
 def rsqrt(x: Array, /) -> Array:
     """Return ``1 / sqrt(x)``, elementwise; inf at 0 and NaN below.
@@ -190,7 +192,7 @@ def rsqrt(x: Array, /) -> Array:
     flops=20,
     to_float=True,
     numpy=np.cbrt,
-    samples=unary_samples(-2, 2, avoid=(0,)),
+    samples=lambda: unary_samples(-2, 2, avoid=(0,)),
     kinks="at 0, where the derivative is inf",
 )
 def cbrt(x: Array, /) -> Array:
@@ -209,7 +211,7 @@ def cbrt(x: Array, /) -> Array:
     precision="widen",
     reference=lambda x: 1.0 / x,
     numpy=np.reciprocal,
-    samples=unary_samples(0.5, 2, sample(np.array([-4.0, -0.5])), sample(np.array([2, 4]))),
+    samples=lambda: unary_samples(0.5, 2, sample(np.array([-4.0, -0.5])), sample(np.array([2, 4]))),
 )
 def reciprocal(x: Array, /) -> Array:
     """Return ``1 / x``, elementwise; of integers too a float.
@@ -275,7 +277,7 @@ def _pow_b(g: Array, a: Array, out: Array) -> Array:
     precision="widen",
     numpy=np.power,
     also=("power",),
-    samples=binary_samples(
+    samples=lambda: binary_samples(
         (0.5, 2),
         (-2, 2),
         does_not_broadcast("pow"),
@@ -328,7 +330,9 @@ def pow(a: Array, b: Array, /) -> Array:
     to_float=True,
     kinks="where a = b = 0, where the derivatives are taken as 0",
     numpy=np.hypot,
-    samples=binary_samples((0.2, 2), (0.2, 2), sample(np.array([-3.0, 3.0]), -4.0), does_not_broadcast("hypot")),
+    samples=lambda: binary_samples(
+        (0.2, 2), (0.2, 2), sample(np.array([-3.0, 3.0]), -4.0), does_not_broadcast("hypot")
+    ),
 )
 def hypot(a: Array, b: Array, /) -> Array:
     """Return ``sqrt(a**2 + b**2)``, elementwise, without overflow. Both derivatives are 0 at (0, 0).
@@ -344,7 +348,7 @@ def hypot(a: Array, b: Array, /) -> Array:
     partials={"x": ZERO},
     kinks="at 0, where the derivative is taken as 0",
     numpy=np.sign,
-    samples=unary_samples(-2, 2, avoid=(0,)),
+    samples=lambda: unary_samples(-2, 2, avoid=(0,)),
 )
 def sign(x: Array, /) -> Array:
     """Return -1, 0 or 1 by the sign of x, elementwise. The derivative is 0.
@@ -361,7 +365,7 @@ def sign(x: Array, /) -> Array:
     kinks="at 0, where the derivative is taken as 0",
     numpy=(np.absolute, np.fabs),
     also=("absolute",),
-    samples=unary_samples(-2, 2, avoid=(0,)),
+    samples=lambda: unary_samples(-2, 2, avoid=(0,)),
 )
 def abs(x: Array, /) -> Array:
     """Return the absolute value, elementwise. The derivative at 0 is 0.

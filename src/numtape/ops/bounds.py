@@ -26,7 +26,9 @@ _TIES = sample(np.array([1.0, 2.0, np.nan]), np.array([1.0, 3.0, 0.0]), skip_der
     partials={"a": lambda g, a, b: _larger_share(g, a, b), "b": lambda g, a, b: _larger_share(g, b, a)},
     kinks="where a = b: each gets half of the derivative",
     numpy=np.maximum,
-    samples=binary_samples((-2, 2), (-2, 2), _TIES, sample(values(4, avoid=(0,)), 0.0), does_not_broadcast("maximum")),
+    samples=lambda: binary_samples(
+        (-2, 2), (-2, 2), _TIES, sample(values(4, avoid=(0,)), 0.0), does_not_broadcast("maximum")
+    ),
 )
 def maximum(a: Array, b: Array, /) -> Array:
     """Return the larger of a and b, elementwise; NaN if one is NaN.
@@ -44,7 +46,9 @@ def maximum(a: Array, b: Array, /) -> Array:
     partials={"a": lambda g, a, b: _larger_share(g, b, a), "b": lambda g, a, b: _larger_share(g, a, b)},
     kinks="where a = b: each gets half of the derivative",
     numpy=np.minimum,
-    samples=binary_samples((-2, 2), (-2, 2), _TIES, sample(values(4, avoid=(0,)), 0.0), does_not_broadcast("minimum")),
+    samples=lambda: binary_samples(
+        (-2, 2), (-2, 2), _TIES, sample(values(4, avoid=(0,)), 0.0), does_not_broadcast("minimum")
+    ),
 )
 def minimum(a: Array, b: Array, /) -> Array:
     """Return the smaller of a and b, elementwise; NaN if one is NaN.

@@ -16,7 +16,7 @@ from .padding import pad_zeros
 from .reductions import sum
 from .samples import rejected, sample, values
 from .scans import cumsum
-from .shapes import accepts_dim, axes_of, axis_of, broadcast_to, reshape, shape_of
+from .shapes import axes_of, axis_of, broadcast_to, reshape, shape_of
 
 
 def _part(x: Array, axis: int, start: int | None, end: int | None) -> Array:
@@ -66,7 +66,6 @@ def _diff(x: Array, /, *, n: int = 1, axis: int = -1) -> Array:
 
 
 @face_of(_diff)
-@accepts_dim
 def diff(x: Array, n: int = 1, axis: int = -1, prepend: Array = None, append: Array = None) -> Array:
     """Return the differences of neighbours along an axis, `n` times over: ``x[i + 1] - x[i]``.
 
@@ -259,7 +258,6 @@ def _trapezoids(name: str, y: Array, x: Array, dx: Array, axis: int) -> Array:
         ),
     ],
 )
-@accepts_dim
 def trapezoid(y: Array, x: Array = None, dx: Array = 1.0, axis: int = -1) -> Array:
     """Return the integral of samples along an axis, by the trapezoidal rule.
 
@@ -315,7 +313,6 @@ def _cumulative_reference(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, 
         ),
     ],
 )
-@accepts_dim
 def cumulative_trapezoid(
     y: Array, x: Array = None, dx: Array = 1.0, axis: int = -1, initial: float | None = None
 ) -> Array:

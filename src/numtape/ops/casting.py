@@ -38,7 +38,7 @@ def cast(x: Array, dtype: DtypeLike) -> Array:
         >>> nt.cast(np.array([1.5, 2.5]), "float32")
         array([1.5, 2.5], dtype=float32)
     """
-    return _cast(x, as_dtype(dtype))
+    return _cast(x, dtype=as_dtype(dtype))
 
 
 def stop_gradient(x: Array) -> Array:

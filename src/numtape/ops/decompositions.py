@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array, NDArray
 from ..core import batching
 from ..core.declare import composed, differentiable, face_of
-from ..errors import ArgumentError, GradientError, ShapeError
+from ..errors import ArgumentError, GradientError, LinearAlgebraError, ShapeError
 from .joining import concat
 from .matrices import matmul
 from .samples import rejected, sample, values
@@ -96,7 +96,7 @@ _INDEFINITE = "is not positive definite; add a small multiple of the identity if
         sample(values(0, 2, 2)),
         *square_rejected("cholesky"),
         asymmetric_rejected("cholesky"),
-        rejected(ArgumentError, f"cholesky: x has shape (2, 2), and x {_INDEFINITE}.", -np.eye(2)),
+        rejected(LinearAlgebraError, f"cholesky: x has shape (2, 2), and x {_INDEFINITE}.", -np.eye(2)),
         rejected(
             ArgumentError,
             f"cholesky: x has shape (2, 2, 2), and x[1] {_INDEFINITE}.",

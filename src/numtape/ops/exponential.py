@@ -22,7 +22,7 @@ _LN_10 = math.log(10.0)
     to_float=True,
     precision="widen",
     numpy=np.exp,
-    samples=unary_samples(
+    samples=lambda: unary_samples(
         -2,
         2,
         sample(3),
@@ -46,7 +46,7 @@ def exp(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.exp2,
-    samples=unary_samples(),
+    samples=lambda: unary_samples(),
 )
 def exp2(x: Array, /) -> Array:
     """Return 2 to the power of x, elementwise.
@@ -64,7 +64,7 @@ def exp2(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.expm1,
-    samples=unary_samples(-2, 2, sample(np.array([1e-12, -1e-9, 0.0]))),
+    samples=lambda: unary_samples(-2, 2, sample(np.array([1e-12, -1e-9, 0.0]))),
 )
 def expm1(x: Array, /) -> Array:
     """Return ``exp(x) - 1``, elementwise, accurate near 0.
@@ -82,7 +82,9 @@ def expm1(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.log,
-    samples=unary_samples(0.2, 3.0, sample(np.array([0.0, -1.0, np.inf]), skip_derivatives="outside of the domain")),
+    samples=lambda: unary_samples(
+        0.2, 3.0, sample(np.array([0.0, -1.0, np.inf]), skip_derivatives="outside of the domain")
+    ),
 )
 def log(x: Array, /) -> Array:
     """Return the natural logarithm, elementwise; -inf at 0 and NaN below.
@@ -100,7 +102,7 @@ def log(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.log2,
-    samples=unary_samples(0.2, 3.0),
+    samples=lambda: unary_samples(0.2, 3.0),
 )
 def log2(x: Array, /) -> Array:
     """Return the logarithm to base 2, elementwise; -inf at 0 and NaN below.
@@ -118,7 +120,7 @@ def log2(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.log10,
-    samples=unary_samples(0.2, 3.0),
+    samples=lambda: unary_samples(0.2, 3.0),
 )
 def log10(x: Array, /) -> Array:
     """Return the logarithm to base 10, elementwise; -inf at 0 and NaN below.
@@ -136,7 +138,7 @@ def log10(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.log1p,
-    samples=unary_samples(-0.8, 3.0, sample(np.array([1e-12, -1e-9, 0.0]))),
+    samples=lambda: unary_samples(-0.8, 3.0, sample(np.array([1e-12, -1e-9, 0.0]))),
 )
 def log1p(x: Array, /) -> Array:
     """Return ``log(1 + x)``, elementwise, accurate near 0; -inf at -1 and NaN below.
@@ -165,7 +167,7 @@ _MINUS_INFINITE = sample(
     to_float=True,
     precision="widen",
     numpy=np.logaddexp,
-    samples=binary_samples((-2, 2), (-2, 2), _MINUS_INFINITE, does_not_broadcast("logaddexp")),
+    samples=lambda: binary_samples((-2, 2), (-2, 2), _MINUS_INFINITE, does_not_broadcast("logaddexp")),
 )
 def logaddexp(a: Array, b: Array, /) -> Array:
     """Return ``log(exp(a) + exp(b))``, elementwise, without overflow. Where both are -inf, the derivative is 0.
@@ -183,7 +185,7 @@ def logaddexp(a: Array, b: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.logaddexp2,
-    samples=binary_samples((-2, 2), (-2, 2), _MINUS_INFINITE, does_not_broadcast("logaddexp2")),
+    samples=lambda: binary_samples((-2, 2), (-2, 2), _MINUS_INFINITE, does_not_broadcast("logaddexp2")),
 )
 def logaddexp2(a: Array, b: Array, /) -> Array:
     """Return ``log2(2**a + 2**b)``, elementwise, without overflow. Where both are -inf, the derivative is 0.
@@ -208,7 +210,7 @@ def _unless_both_zero(a: Array, b: Array) -> Array:
     to_float=True,
     precision="widen",
     reference=lambda a, b: np.where(np.equal(a, 0) & ~np.isnan(b), 0.0, a * np.log(b)),
-    samples=binary_samples(
+    samples=lambda: binary_samples(
         (-2, 2),
         (0.3, 2),
         sample(np.array([0.0, 0.0, 1.0, 0.0]), np.array([0.0, 2.0, 0.0, np.nan]), skip_derivatives="log(0)"),
@@ -239,7 +241,7 @@ def _sigmoid_reference(x: Array) -> Array:
     to_float=True,
     also=("expit",),
     reference=_sigmoid_reference,
-    samples=unary_samples(-4, 4, sample(np.array([-800.0, -30.0, 30.0, 800.0])), sample(np.array([0]))),
+    samples=lambda: unary_samples(-4, 4, sample(np.array([-800.0, -30.0, 30.0, 800.0])), sample(np.array([0]))),
 )
 def sigmoid(x: Array, /) -> Array:
     """Return ``1 / (1 + exp(-x))``, elementwise, without warnings for large arguments.
@@ -262,7 +264,7 @@ def sigmoid(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     reference=lambda x: np.log(x / (1.0 - x)),
-    samples=unary_samples(0.1, 0.9, sample(np.array([0.0, 1.0]), skip_derivatives="infinite")),
+    samples=lambda: unary_samples(0.1, 0.9, sample(np.array([0.0, 1.0]), skip_derivatives="infinite")),
 )
 def logit(x: Array, /) -> Array:
     """Return ``log(x / (1 - x))``, elementwise: the inverse of `sigmoid`. -inf at 0, inf at 1 and NaN outside.
@@ -280,7 +282,7 @@ def logit(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     reference=lambda x: np.logaddexp(x, 0.0),
-    samples=unary_samples(-4, 4, sample(np.array([-800.0, -30.0, 30.0, 800.0]))),
+    samples=lambda: unary_samples(-4, 4, sample(np.array([-800.0, -30.0, 30.0, 800.0]))),
 )
 def softplus(x: Array, /) -> Array:
     """Return ``log(1 + exp(x))``, elementwise, without overflow.

@@ -15,7 +15,7 @@ from ..errors import IndexingError, ShapeError
 from .indexing import _put
 from .samples import rejected, sample, values
 from .selection import where
-from .shapes import accepts_dim, axis_of, broadcast_to, shape_of
+from .shapes import axis_of, broadcast_to, shape_of
 from .taking import check_index, take
 
 
@@ -99,7 +99,6 @@ def _gather(x: Array, index: Array, /, *, axis: int) -> Array:
 
 
 @face_of(_gather)
-@accepts_dim
 def gather(x: Array, axis: int, index: Array) -> Array:
     """Return ``out[i, j] = x[index[i, j], j]`` for axis 0, ``x[i, index[i, j]]`` for axis 1, and so on.
 
@@ -145,7 +144,6 @@ def gather(x: Array, axis: int, index: Array) -> Array:
         ),
     ],
 )
-@accepts_dim
 def take_along_axis(x: Array, indices: Array, axis: int | None = -1) -> Array:
     """Return the elements of `x` that `indices` name along an axis, each in its own lane: what argsort gives, sorts.
 
@@ -285,7 +283,6 @@ def _scatter(x: Array, index: Array, src: Array, /, *, axis: int) -> Array:
 
 
 @face_of(_scatter)
-@accepts_dim
 def scatter(x: Array, axis: int, index: Array, src: Array) -> Array:
     """Return `x` with ``out[index[i, j], j] = src[i, j]`` for axis 0, and so on; `x` itself is not changed.
 
@@ -340,7 +337,6 @@ def _scatter_add(x: Array, index: Array, src: Array, /, *, axis: int) -> Array:
 
 
 @face_of(_scatter_add)
-@accepts_dim
 def scatter_add(x: Array, axis: int, index: Array, src: Array) -> Array:
     """Return `x` with ``out[index[i, j], j] += src[i, j]`` for axis 0, and so on; `x` itself is not changed.
 

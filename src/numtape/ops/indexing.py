@@ -12,7 +12,7 @@ from ..core.declare import face_of, linear, runner
 from ..core.inplace import is_own_write, write_part
 from ..core.op import Op, Structure
 from ..core.value import Value
-from ..errors import IndexingError, OperandError, ShapeError
+from ..errors import DtypeError, IndexingError, ShapeError
 from .samples import rejected, sample, values
 from .selection import where
 from .shapes import broadcast_to
@@ -40,7 +40,12 @@ def _as_part(part: Any, name: str) -> Any:
         )
     if isinstance(part, Value):
         part = part.array
-    array = np.asarray(part)
+    try:
+        array = np.asarray(part)
+    except (ValueError, TypeError) as error:
+        raise IndexingError(
+            f"{name}: an index is {part!r}, which makes no array; indices are integers, bools, slices, None and `...`."
+        ) from error
     if array.size == 0 and not isinstance(part, np.ndarray):
         array = array.astype(np.intp)
     if array.dtype.kind not in "biu":
@@ -332,9 +337,14 @@ def setitem(x: Value, key: Any, part: Array) -> None:
     value = part.array if isinstance(part, Value) else part
     if not isinstance(value, np.ndarray | np.generic | float | int | bool):
         value = np.asarray(value)
-    if isinstance(value, np.ndarray) and not np.can_cast(value.dtype, array.dtype, "same_kind"):
-        raise OperandError(f"setitem: a value of {value.dtype} cannot be stored in a tensor of {array.dtype}.")
-    if is_basic(key) and is_own_write(x, part, array[key]):
+    kind = np.result_type(value) if isinstance(value, float) else getattr(value, "dtype", None)
+    if kind is not None and not np.can_cast(kind, array.dtype, "same_kind"):
+        raise DtypeError(f"setitem: a value of {kind} cannot be stored in a tensor of {array.dtype}.")
+    try:
+        is_last_step = is_basic(key) and is_own_write(x, part, array[key])
+    except IndexError as error:
+        raise IndexingError(f"setitem: x has shape {array.shape}; {error}.") from error
+    if is_last_step:
         # The last step of x[key] += v: the memory holds the result, and x is as it was but for this part.
         assert x.version is not None
         x.version = (x.version[0], x.version[0].count)

@@ -27,8 +27,13 @@ def _dropout_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], par
     return x * _mask(x.shape[1:], **params).astype(x.dtype)
 
 
+def _drop_again(g: Array, p: float, key: int, counter: int) -> Array:
+    # A diagonal map is its own transpose.
+    return _dropout(g, p=p, key=key, counter=counter)
+
+
 @linear(
-    transposes=dict(x=lambda g, p, key, counter: _dropout(g, p, key, counter)),
+    transposes={"x": _drop_again},
     structure=Structure.ELEMENTWISE,
     batch=_dropout_batch,
     cost=lambda out, x, p, key, counter: 2 * math.prod(out),
@@ -69,4 +74,4 @@ def dropout(x: Array, p: float = 0.5, training: bool = True, rng: Any = None) ->
     if not training:
         return x
     key, counter = stream_of(rng).take(math.prod(np.shape(x)))
-    return _dropout(x, p, key, counter)
+    return _dropout(x, p=p, key=key, counter=counter)

@@ -11,7 +11,7 @@ from ..core.declare import composed, face_of, linear
 from ..core.op import Op, Structure
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
 from .samples import rejected, sample, values
-from .shapes import accepts_dim, as_shape, axes_of, axis_of, broadcast_to, reshape, shape_of
+from .shapes import as_shape, axes_of, axis_of, broadcast_to, reshape, shape_of
 from .taking import take
 
 
@@ -48,7 +48,6 @@ def _flip(x: Array, /, *, axes: tuple[int, ...]) -> Array:
 
 
 @face_of(_flip)
-@accepts_dim
 def flip(x: Array, axis: Axis = None) -> Array:
     """Return a view of `x` with the elements along `axis` (all axes by default) in reverse order.
 
@@ -129,7 +128,6 @@ def _roll(x: Array, /, *, shift: tuple[int, ...], axes: tuple[int, ...]) -> Arra
 
 
 @face_of(_roll)
-@accepts_dim
 def roll(x: Array, shift: int | tuple[int, ...], axis: Axis = None) -> Array:
     """Return `x` with elements moved along axes, those that leave coming back at the other end.
 
@@ -191,7 +189,6 @@ def _repeat(x: Array, /, *, repeats: int, axis: int) -> Array:
 
 
 @face_of(_repeat)
-@accepts_dim
 def repeat(x: Array, repeats: Any, axis: int | None = None) -> Array:
     """Return `x` with each member along an axis several times in a row (NumPy's repeat; PyTorch's is `tile`).
 

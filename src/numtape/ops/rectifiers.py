@@ -40,7 +40,7 @@ def slope(is_one: Array, elsewhere: float, like: Array) -> Array:
     partials={"x": lambda g, out: g * (out > 0)},
     kinks="at 0, where the derivative is taken as 0",
     reference=lambda x: (x + np.abs(x)) / 2,
-    samples=unary_samples(-2, 2, avoid=(0,)),
+    samples=lambda: unary_samples(-2, 2, avoid=(0,)),
 )
 def relu(x: Array, /) -> Array:
     """Return ``max(x, 0)``, elementwise. The derivative at 0 is 0.
@@ -57,7 +57,7 @@ def relu(x: Array, /) -> Array:
     flops=2,
     kinks="at 0 and 6, where the derivative is taken as 0",
     reference=lambda x: np.clip(x, 0, 6),
-    samples=unary_samples(-4, 10, avoid=(0, 6)),
+    samples=lambda: unary_samples(-4, 10, avoid=(0, 6)),
 )
 def relu6(x: Array, /) -> Array:
     """Return ``min(max(x, 0), 6)``, elementwise. The derivative at 0 and 6 is 0.
@@ -190,7 +190,7 @@ def hardtanh(x: Array, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Arr
     to_float=True,
     kinks="at -3 and 3, where the derivative is taken as 0",
     reference=lambda x: np.clip(x / 6 + 0.5, 0, 1),
-    samples=unary_samples(-5, 5, avoid=(-3, 3)),
+    samples=lambda: unary_samples(-5, 5, avoid=(-3, 3)),
 )
 def hardsigmoid(x: Array, /) -> Array:
     """Return ``min(max(x + 3, 0), 6) / 6``, elementwise. The derivative at -3 and 3 is 0.
@@ -208,7 +208,7 @@ def hardsigmoid(x: Array, /) -> Array:
     to_float=True,
     kinks="at -3, where the derivative is taken as 0, and at 3, where it is taken as 1",
     reference=lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
-    samples=unary_samples(-5, 5, avoid=(-3, 3)),
+    samples=lambda: unary_samples(-5, 5, avoid=(-3, 3)),
 )
 def hardswish(x: Array, /) -> Array:
     """Return ``x * hardsigmoid(x)``, elementwise. The derivative is 0 at -3 and 1 at 3.

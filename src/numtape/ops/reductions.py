@@ -14,7 +14,7 @@ from .exponential import exp
 from .samples import distinct, rejected, sample, values
 from .scans import exclusive_cumprod
 from .selection import where
-from .shapes import broadcast_to, spread_to
+from .shapes import spread_to
 
 # The ufuncs' own reductions skip a layer of Python that np.sum and its like have.
 _add_reduce: Any = np.add.reduce

@@ -10,7 +10,7 @@ from ..core.declare import composed
 from ..core.value import Value
 from ..errors import ArgumentError, AxisError, ShapeError
 from .samples import rejected, sample, values
-from .shapes import accepts_dim, as_shape, axes_of, axis_of, broadcast_to, reshape, shape_of
+from .shapes import as_shape, axes_of, axis_of, broadcast_to, reshape, shape_of
 
 
 @composed(
@@ -143,7 +143,6 @@ def flatten(x: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
         ),
     ],
 )
-@accepts_dim
 def squeeze(x: Array, axis: Axis = None) -> Array:
     """Return `x` without the given axes of length 1 (all of them by default).
 
@@ -184,7 +183,6 @@ def squeeze(x: Array, axis: Axis = None) -> Array:
         ),
     ],
 )
-@accepts_dim
 def unsqueeze(x: Array, axis: int | tuple[int, ...]) -> Array:
     """Return `x` with new axes of length 1, at the places they have in the result.
 

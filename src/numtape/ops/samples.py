@@ -1,6 +1,6 @@
 """Samples of ops: inputs on which the test matrix checks values, derivatives and error messages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,23 +72,15 @@ PAIRS: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 )
 
 
-def unary_samples(
-    low: float = -2.0, high: float = 2.0, *more: Any, avoid: Sequence[float] = ()
-) -> Callable[[], Sequence[Any]]:
+def unary_samples(low: float = -2.0, high: float = 2.0, *more: Any, avoid: Sequence[float] = ()) -> list[Any]:
     """Return samples of an elementwise op of one operand between `low` and `high`, none near a kink in `avoid`."""
-    return lambda: [*(sample(values(*shape, low=low, high=high, avoid=avoid)) for shape in SHAPES), *more]
+    return [*(sample(values(*shape, low=low, high=high, avoid=avoid)) for shape in SHAPES), *more]
 
 
-def binary_samples(
-    a: tuple[float, float] = (-2.0, 2.0), b: tuple[float, float] = (-2.0, 2.0), *more: Any
-) -> Callable[[], Sequence[Any]]:
+def binary_samples(a: tuple[float, float] = (-2.0, 2.0), b: tuple[float, float] = (-2.0, 2.0), *more: Any) -> list[Any]:
     """Return samples of an elementwise op of two operands, each between bounds, with broadcasting."""
-
-    def make() -> Sequence[Any]:
-        pairs = [sample(values(*s, low=a[0], high=a[1]), values(*t, low=b[0], high=b[1], seed=1)) for s, t in PAIRS]
-        return [*pairs, *more]
-
-    return make
+    pairs = [sample(values(*s, low=a[0], high=a[1]), values(*t, low=b[0], high=b[1], seed=1)) for s, t in PAIRS]
+    return [*pairs, *more]
 
 
 def does_not_broadcast(name: str) -> Rejected:

@@ -1,9 +1,8 @@
 """The shape of a tensor and the order of its axes: reshape, broadcast_to, permute and what is made of permute."""
 
-import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -53,19 +52,6 @@ def as_shape(shape: tuple[Any, ...], name: str = "shape") -> Shape:
         return tuple(map(operator.index, shape))
     except TypeError as error:
         raise OperandError(f"{name}: wants integers, or one tuple of them, not {shape}.") from error
-
-
-def accepts_dim(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function that takes `axis` also be called with PyTorch's ``dim=`` or ``dims=``."""
-
-    @functools.wraps(function)
-    def face(*args: P.args, **kwargs: P.kwargs) -> R:
-        for spelling in ("dim", "dims") if kwargs else ():
-            if spelling in kwargs:
-                kwargs["axis"] = kwargs.pop(spelling)
-        return function(*args, **kwargs)
-
-    return face
 
 
 def _broadcast_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:

@@ -292,9 +292,7 @@ def _topk(x: Array, /, *, k: int, axis: int = -1, largest: bool = True, sorted: 
 
 
 @face_of(_topk)
-def topk(
-    x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, dim: int | None = None
-) -> tuple[Array, Array]:
+def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
     """Return the `k` largest elements along `axis` and their indices, as PyTorch does.
 
     Args:
@@ -303,14 +301,13 @@ def topk(
         axis: the axis to select along.
         largest: False for the smallest.
         sorted: whether the results are in order, the largest (or smallest) first.
-        dim: another name of `axis`.
 
     Example:
         >>> values, indices = nt.topk(np.array([1.0, 4.0, 2.0, 3.0]), 2)
         >>> values, indices
         (array([4., 3.]), array([1, 3]))
     """
-    chosen: tuple[Array, Array] = _topk(x, k=int(k), axis=axis if dim is None else dim, largest=largest, sorted=sorted)
+    chosen: tuple[Array, Array] = _topk(x, k=int(k), axis=axis, largest=largest, sorted=sorted)
     return chosen
 
 

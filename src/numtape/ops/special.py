@@ -30,7 +30,7 @@ def _scipy(name: str) -> Any:
     flops=30,
     to_float=True,
     reference=lambda x: np.vectorize(math.erf, otypes=[float])(x),
-    samples=unary_samples(
+    samples=lambda: unary_samples(
         -2,
         2,
         sample(np.array([-5.0, -1.2, 0.0, 1e-9, 0.4687, 0.4688, 3.9, 4.1, 7.0])),
@@ -53,7 +53,7 @@ def erf(x: Array, /) -> Array:
     flops=40,
     to_float=True,
     reference=lambda x: np.vectorize(math.erfc, otypes=[float])(x),
-    samples=unary_samples(
+    samples=lambda: unary_samples(
         -2,
         2,
         sample(np.array([-5.0, -1.2, 0.0, 1e-9, 0.4687, 0.4688, 3.9, 4.1, 7.0])),
@@ -76,7 +76,7 @@ def erfc(x: Array, /) -> Array:
     flops=40,
     to_float=True,
     precision="widen",
-    samples=unary_samples(-0.9, 0.9, sample(np.array([-1.0, 1.0, 1.5]), skip_derivatives="infinite")),
+    samples=lambda: unary_samples(-0.9, 0.9, sample(np.array([-1.0, 1.0, 1.5]), skip_derivatives="infinite")),
 )
 def erfinv(x: Array, /) -> Array:
     """Return the inverse of `erf`, elementwise; infinite at -1 and 1, NaN outside. Needs SciPy.
@@ -99,7 +99,7 @@ def _lgamma_rule(g: Array, x: Array) -> Array:
     precision="widen",
     reference=lambda x: np.vectorize(math.lgamma, otypes=[float])(x),
     also=("gammaln",),
-    samples=unary_samples(0.5, 5, sample(np.array([-0.5, -1.3, 30.0])), sample(np.array([1, 2]))),
+    samples=lambda: unary_samples(0.5, 5, sample(np.array([-0.5, -1.3, 30.0])), sample(np.array([1, 2]))),
 )
 def lgamma(x: Array, /) -> Array:
     """Return the logarithm of the absolute value of the gamma function, elementwise. Needs SciPy.
@@ -121,7 +121,7 @@ def _digamma_rule(g: Array, x: Array) -> Array:
     to_float=True,
     precision="widen",
     also=("psi",),
-    samples=unary_samples(0.5, 5, sample(np.array([-0.5, -1.3, 30.0]))),
+    samples=lambda: unary_samples(0.5, 5, sample(np.array([-0.5, -1.3, 30.0]))),
 )
 def digamma(x: Array, /) -> Array:
     """Return the derivative of `lgamma`, elementwise. Needs SciPy.

@@ -12,7 +12,7 @@ from ..core.op import Op, Structure
 from ..errors import ArgumentError, AxisError
 from .joining import along, concat, stack
 from .samples import rejected, sample, values
-from .shapes import accepts_dim, axis_of, shape_of
+from .shapes import axis_of, shape_of
 
 
 def _bounds(indices: tuple[int, ...], length: int) -> list[tuple[int, int]]:
@@ -124,7 +124,6 @@ def _parts(name: str, x: Array, indices_or_sections: Any, axis: Any, is_even: bo
         ),
     ],
 )
-@accepts_dim
 def split(x: Array, indices_or_sections: Any, axis: int = 0) -> tuple[Array, ...]:
     """Return the parts of `x` along an axis, as views.
 
@@ -184,7 +183,6 @@ def _chunk_cuts(length: int, chunks: int) -> tuple[int, ...]:
         rejected(ArgumentError, "chunk: chunks is 0; give at least 1.", np.ones(5), 0),
     ],
 )
-@accepts_dim
 def chunk(x: Array, chunks: int, axis: int = 0) -> tuple[Array, ...]:
     """Return at most `chunks` parts of `x` along an axis, as views: all of one length but the last.
 

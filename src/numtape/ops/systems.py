@@ -10,7 +10,7 @@ from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable
 from ..core.op import Op
-from ..errors import ArgumentError, ShapeError
+from ..errors import LinearAlgebraError, ShapeError
 from .samples import rejected, sample, values
 
 
@@ -44,7 +44,7 @@ def run(name: str, function: Callable[[Any], Any], x: NDArray, complaint: str, a
         which = f"{argument}[{', '.join(map(str, place))}]" if place else argument
         if not np.all(np.isfinite(x[place])):
             complaint = "contains NaN or infinity"
-        raise ArgumentError(f"{name}: {argument} has shape {x.shape}, and {which} {complaint}.") from error
+        raise LinearAlgebraError(f"{name}: {argument} has shape {x.shape}, and {which} {complaint}.") from error
 
 
 def _fails(function: Callable[[Any], Any], matrix: NDArray) -> bool:
@@ -122,9 +122,9 @@ _SINGULAR = "is singular; use pinv or lstsq, or add a small multiple of the iden
         sample(values(0, 0)),
         sample(values(0, 2, 2)),
         *square_rejected("inv"),
-        rejected(ArgumentError, f"inv: x has shape (2, 2), and x {_SINGULAR}.", np.ones((2, 2))),
+        rejected(LinearAlgebraError, f"inv: x has shape (2, 2), and x {_SINGULAR}.", np.ones((2, 2))),
         rejected(
-            ArgumentError,
+            LinearAlgebraError,
             f"inv: x has shape (2, 2, 2), and x[1] {_SINGULAR}.",
             np.stack([np.eye(2), np.ones((2, 2))]),
         ),
@@ -137,7 +137,7 @@ def inv(x: Array, /) -> Array:
         x: of shape (..., n, n).
 
     Raises:
-        ArgumentError: if a matrix is singular.
+        LinearAlgebraError: if a matrix is singular.
 
     Example:
         >>> nt.inv(np.array([[2.0, 0.0], [0.0, 4.0]]))
@@ -218,7 +218,7 @@ def _solve_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], param
             np.ones((2, 3)),
         ),
         rejected(ShapeError, "solve: b is a number; it must be a vector or matrices.", np.eye(2), 1.0),
-        rejected(ArgumentError, f"solve: a has shape (2, 2), and a {_SINGULAR}.", np.ones((2, 2)), np.ones(2)),
+        rejected(LinearAlgebraError, f"solve: a has shape (2, 2), and a {_SINGULAR}.", np.ones((2, 2)), np.ones(2)),
     ],
 )
 def solve(a: Array, b: Array, /) -> Array:
@@ -229,7 +229,7 @@ def solve(a: Array, b: Array, /) -> Array:
         b: a vector of shape (n,), or matrices of shape (..., n, k). Leading axes broadcast.
 
     Raises:
-        ArgumentError: if a matrix is singular.
+        LinearAlgebraError: if a matrix is singular.
 
     Example:
         >>> nt.solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.array([1.0, 2.0]))

@@ -13,7 +13,7 @@ from ..core.op import NON_DIFFERENTIABLE, Op, Structure
 from ..errors import ArgumentError, AxisError, IndexingError, ShapeError
 from .indexing import add_at
 from .samples import rejected, sample, values
-from .shapes import accepts_dim, axis_of, reshape, shape_of
+from .shapes import axis_of, reshape, shape_of
 
 
 def as_index(name: str, index: Any) -> NDArray:
@@ -216,7 +216,6 @@ def segment_sum(x: Array, segments: Array, count: int, axis: int = 0) -> Array:
         ),
     ],
 )
-@accepts_dim
 def index_select(x: Array, axis: int, index: Array) -> Array:
     """Return the members of `x` that `index` names along an axis.
 

@@ -24,7 +24,7 @@ def _sin_rule(g: Array, x: Array) -> Array:
     flops=10,
     to_float=True,
     numpy=np.sin,
-    samples=unary_samples(-4, 4),
+    samples=lambda: unary_samples(-4, 4),
 )
 def sin(x: Array, /) -> Array:
     """Return the sine of an angle in radians, elementwise.
@@ -41,7 +41,7 @@ def sin(x: Array, /) -> Array:
     flops=10,
     to_float=True,
     numpy=np.cos,
-    samples=unary_samples(-4, 4),
+    samples=lambda: unary_samples(-4, 4),
 )
 def cos(x: Array, /) -> Array:
     """Return the cosine of an angle in radians, elementwise.
@@ -59,7 +59,7 @@ def cos(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.tan,
-    samples=unary_samples(-1.2, 1.2, sample(np.array([2.0, 4.0]))),
+    samples=lambda: unary_samples(-1.2, 1.2, sample(np.array([2.0, 4.0]))),
 )
 def tan(x: Array, /) -> Array:
     """Return the tangent of an angle in radians, elementwise.
@@ -79,7 +79,7 @@ def tan(x: Array, /) -> Array:
     precision="widen",
     numpy=np.arcsin,
     also=("arcsin",),
-    samples=unary_samples(-0.8, 0.8, sample(np.array([-1.0, 1.0]), skip_derivatives="infinite")),
+    samples=lambda: unary_samples(-0.8, 0.8, sample(np.array([-1.0, 1.0]), skip_derivatives="infinite")),
 )
 def asin(x: Array, /) -> Array:
     """Return the angle between -pi/2 and pi/2 whose sine is x, elementwise; NaN outside of -1 to 1.
@@ -98,7 +98,7 @@ def asin(x: Array, /) -> Array:
     precision="widen",
     numpy=np.arccos,
     also=("arccos",),
-    samples=unary_samples(-0.8, 0.8, sample(np.array([-1.0, 1.0]), skip_derivatives="infinite")),
+    samples=lambda: unary_samples(-0.8, 0.8, sample(np.array([-1.0, 1.0]), skip_derivatives="infinite")),
 )
 def acos(x: Array, /) -> Array:
     """Return the angle between 0 and pi whose cosine is x, elementwise; NaN outside of -1 to 1.
@@ -116,7 +116,7 @@ def acos(x: Array, /) -> Array:
     to_float=True,
     numpy=np.arctan,
     also=("arctan",),
-    samples=unary_samples(-3, 3),
+    samples=lambda: unary_samples(-3, 3),
 )
 def atan(x: Array, /) -> Array:
     """Return the angle between -pi/2 and pi/2 whose tangent is x, elementwise.
@@ -144,7 +144,7 @@ def _square_distance(a: Array, b: Array) -> Array:
     kinks="at (0, 0), where the derivatives are taken as 0, and across the negative half of the axis a = 0",
     numpy=np.arctan2,
     also=("arctan2",),
-    samples=binary_samples(
+    samples=lambda: binary_samples(
         (-2, 2),
         (0.3, 2),
         sample(np.array([1.0, -1.0]), np.array([-1.0, -2.0])),
@@ -174,7 +174,7 @@ def _sinh_rule(g: Array, x: Array) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.sinh,
-    samples=unary_samples(),
+    samples=lambda: unary_samples(),
 )
 def sinh(x: Array, /) -> Array:
     """Return the hyperbolic sine, elementwise.
@@ -192,7 +192,7 @@ def sinh(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.cosh,
-    samples=unary_samples(),
+    samples=lambda: unary_samples(),
 )
 def cosh(x: Array, /) -> Array:
     """Return the hyperbolic cosine, elementwise.
@@ -209,7 +209,7 @@ def cosh(x: Array, /) -> Array:
     flops=10,
     to_float=True,
     numpy=np.tanh,
-    samples=unary_samples(-2, 2, sample(np.array([-400.0, 20.0, 400.0]))),
+    samples=lambda: unary_samples(-2, 2, sample(np.array([-400.0, 20.0, 400.0]))),
 )
 def tanh(x: Array, /) -> Array:
     """Return the hyperbolic tangent, elementwise.
@@ -227,7 +227,7 @@ def tanh(x: Array, /) -> Array:
     to_float=True,
     numpy=np.arcsinh,
     also=("arcsinh",),
-    samples=unary_samples(-3, 3),
+    samples=lambda: unary_samples(-3, 3),
 )
 def asinh(x: Array, /) -> Array:
     """Return the inverse of the hyperbolic sine, elementwise.
@@ -246,7 +246,7 @@ def asinh(x: Array, /) -> Array:
     precision="widen",
     numpy=np.arccosh,
     also=("arccosh",),
-    samples=unary_samples(1.2, 3, sample(np.array([1.0, 0.5]), skip_derivatives="outside of the domain")),
+    samples=lambda: unary_samples(1.2, 3, sample(np.array([1.0, 0.5]), skip_derivatives="outside of the domain")),
 )
 def acosh(x: Array, /) -> Array:
     """Return the inverse of the hyperbolic cosine, elementwise; NaN below 1.
@@ -265,7 +265,7 @@ def acosh(x: Array, /) -> Array:
     precision="widen",
     numpy=np.arctanh,
     also=("arctanh",),
-    samples=unary_samples(-0.8, 0.8, sample(np.array([-1.0, 1.0]), skip_derivatives="infinite")),
+    samples=lambda: unary_samples(-0.8, 0.8, sample(np.array([-1.0, 1.0]), skip_derivatives="infinite")),
 )
 def atanh(x: Array, /) -> Array:
     """Return the inverse of the hyperbolic tangent, elementwise; infinite at -1 and 1, NaN outside.
@@ -286,7 +286,7 @@ _DEGREE = math.pi / 180.0
     to_float=True,
     numpy=(np.deg2rad, np.radians),
     also=("radians",),
-    samples=unary_samples(-200, 200),
+    samples=lambda: unary_samples(-200, 200),
 )
 def deg2rad(x: Array, /) -> Array:
     """Return an angle in degrees as radians, elementwise.
@@ -304,7 +304,7 @@ def deg2rad(x: Array, /) -> Array:
     to_float=True,
     numpy=(np.rad2deg, np.degrees),
     also=("degrees",),
-    samples=unary_samples(-4, 4),
+    samples=lambda: unary_samples(-4, 4),
 )
 def rad2deg(x: Array, /) -> Array:
     """Return an angle in radians as degrees, elementwise.

@@ -119,7 +119,7 @@ def _array(value: Any) -> Any:
 def _as_float64(leaf: Any) -> Any:
     if isinstance(leaf, Value):
         return leaf.array.astype(np.float64) if is_float(leaf.dtype) else leaf
-    if isinstance(leaf, float) or isinstance(leaf, np.ndarray | np.generic) and is_float(leaf.dtype):
+    if isinstance(leaf, float) or (isinstance(leaf, np.ndarray | np.generic) and is_float(leaf.dtype)):
         return np.array(leaf, np.float64)
     return leaf
 

@@ -65,7 +65,7 @@ def case_of(entry: Op | Composite, sample: Sample) -> Case:
     for i, arg in enumerate(sample.args):
         is_sequence = isinstance(arg, tuple | list) and any(isinstance(x, np.ndarray) for x in arg)
         parts = list(arg) if is_sequence else [arg]
-        places = []
+        places: list[Any] = []
         for part in parts:
             if _is_differentiable(entry, i, part):
                 places.append(len(flat))
@@ -275,11 +275,12 @@ def layouts(x: NDArray) -> Iterator[tuple[str, NDArray]]:
     yield "Fortran", np.array(x, order="F")
     yield "transposed", np.array(x.T, order="C").T
     padded = np.full(tuple(2 * n + 1 for n in x.shape), np.nan)
-    view = padded[(*(slice(0, 2 * n, 2) for n in x.shape), ...)]
+    key: Any = (*(slice(0, 2 * n, 2) for n in x.shape), ...)
+    view = padded[key]
     view[...] = x
     yield "stepped", view
-    backward = (*(slice(None, None, -1) for _ in x.shape), ...)
-    yield "negative", np.array(x[backward], order="C")[backward]
+    backward: Any = (*(slice(None, None, -1) for _ in x.shape), ...)
+    yield "negative", np.array(x[backward])[backward]
     offset = np.full(x.size + 3, np.nan)[3:].reshape(x.shape)
     offset[...] = x
     yield "offset", offset
