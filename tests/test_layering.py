@@ -14,7 +14,7 @@ LAYERS = [
     {"kernels"},
     {"core"},
     {"ops"},
-    {"protocols", "tensors"},
+    {"protocols", "tensor_members", "tensors"},
     {"api", "creation", "grad_mode", "streams", "serialization"},
     {"transforms", "insight", "compiler"},
     {"contexts", "gradients", "tapes"},
@@ -77,4 +77,4 @@ def test_no_module_has_a_name_that_says_nothing():
 
 def test_files_stay_short():
     long = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in parts()}
-    assert {name: n for name, n in long.items() if n > 600} == {}
+    assert {name: n for name, n in long.items() if n > 500} == {}

@@ -86,8 +86,8 @@ def _number(name: str, what: str, given: Any) -> Any:
 
 def _holds_arrays(data: Any) -> bool:
     """Say whether nested lists hold arrays or NumPy scalars, whose dtype counts."""
-    while isinstance(data, list | tuple) and data:
-        data = data[0]
+    if isinstance(data, list | tuple):
+        return any(map(_holds_arrays, data))
     return isinstance(data, np.ndarray | np.generic)
 
 
@@ -243,7 +243,7 @@ def arange(
         _number("arange", what, bound)
     if step == 0:
         raise ArgumentError("arange: step is 0; it must not be.")
-    if dtype is None and any(isinstance(b, float) for b in bounds):
+    if dtype is None and any(isinstance(b, float | np.floating) for b in bounds):
         dtype = default_dtype()
     # In float64 first, so that the number of elements does not depend on the dtype.
     return _finish(np.arange(*bounds).astype(as_dtype(dtype) if dtype is not None else np.int64), requires_grad, name)

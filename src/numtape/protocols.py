@@ -4,6 +4,8 @@ A NumPy function that has an op runs it. One that has none answers for untracked
 and raises for tracked ones, so that no gradient is lost unnoticed.
 """
 
+import functools
+import inspect
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from .core.context import current
 from .core.declare import numpy_faces, public
 from .core.inplace import write_op
 from .core.value import Value, wrap
+from .core.write import check_writable, link_version, mark_written
 from .errors import ArgumentError, LeavesTapeError, UnsupportedError
 
 #: NumPy functions that look only at shape and dtype, or compare: nothing to differentiate is lost by running them.
@@ -43,25 +46,33 @@ VALUE_FREE = frozenset(
 )
 
 
+#: NumPy functions that write into their first argument.
+MUTATORS = frozenset((np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis))
+
 def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Run a ufunc, or one of its methods, on tensors."""
+    title = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+    if method != "__call__":
+        reduction = numpy_faces.get(getattr(ufunc, method))
+        options = {key: value for key, value in kwargs.items() if key in ("axis", "keepdims")}
+        axis = inputs[1] if len(inputs) == 2 else options.pop("axis", 0)
+        if reduction is None or len(inputs) > 2 or len(options) + ("axis" in kwargs) < len(kwargs) or axis == ():
+            return _fall_back(getattr(ufunc, method), inputs, kwargs, title, is_mutator=method == "at")
+        return reduction(inputs[0], axis=axis, **options)
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
-    if method == "__call__":
-        # SciPy's special functions are known by name, so that SciPy need not be imported.
-        face = numpy_faces.get(ufunc) or public.get(ufunc.__name__)
-    else:
-        face = numpy_faces.get(getattr(ufunc, method))
-        if face is not None and method in ("reduce", "accumulate"):
-            kwargs.setdefault("axis", 0)
-            kwargs = {k: v for k, v in kwargs.items() if k in ("axis", "keepdims")}
-    if face is None or (kwargs and method == "__call__"):
-        return _fall_back(getattr(ufunc, method), inputs, {**kwargs, **_given(out, where)}, _title(ufunc, method))
+    # SciPy's special functions are known by name, so that SciPy need not be imported.
+    face: Any = numpy_faces.get(ufunc) or public.get(ufunc.__name__)
+    if face is None or kwargs:
+        given = {"out": out, "where": where}
+        defaults = {"out": None, "where": True}
+        kwargs |= {key: value for key, value in given.items() if value is not defaults[key]}
+        return _fall_back(ufunc, inputs, kwargs, title)
     if out is None and where is True:
-        return face(*inputs, **kwargs)
-    if where is True and hasattr(face, "op") and method == "__call__":
+        return face(*inputs)
+    if where is True:
         return write_op(out, face.op, inputs)
-    result = face(*inputs, **kwargs)
+    result = face(*inputs)
     target = out[0] if isinstance(out, tuple) else out
     select: Any = public["where"]
     if target is None:
@@ -70,36 +81,94 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
     return write_op(target, select.op, (where, result, target))
 
 
-def _given(out: Any, where: Any) -> dict[str, Any]:
-    given = {} if out is None else {"out": out}
-    return given if where is True else {**given, "where": where}
-
-
-def _title(ufunc: Any, method: str) -> str:
-    return f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
-
-
 def array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Run a NumPy function on tensors."""
+    title = f"{getattr(function, '__module__', 'np')}.{function.__name__}".replace("numpy.", "np.")
     face = numpy_faces.get(function)
     if face is not None:
-        return face(*args, **kwargs)
-    title = f"{getattr(function, '__module__', 'np')}.{function.__name__}".replace("numpy.", "np.")
-    return _fall_back(function, args, kwargs, title, is_safe=function in VALUE_FREE)
+        bound = _bind(function, face, args, kwargs)
+        if bound is not None:
+            return face(*bound[0], **bound[1])
+    return _fall_back(function, args, kwargs, title, is_safe=function in VALUE_FREE, is_mutator=function in MUTATORS)
 
 
-def _fall_back(function: Any, args: Any, kwargs: dict[str, Any], title: str, is_safe: bool = False) -> Any:
+def _bind(function: Any, face: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]] | None:
+    """Return the arguments for our function of a call of NumPy's, or None if it has options that ours does not.
+
+    Arguments are matched by NumPy's own signature, since the same position may mean other things in the two.
+    """
+    theirs = _parameters(function)
+    ours = _parameters(face)
+    if theirs is None or ours is None or any(p.kind is p.VAR_POSITIONAL for p in theirs.values()):
+        return list(args), kwargs
+    try:
+        bound = inspect.Signature(list(theirs.values())).bind(*args, **kwargs)
+    except TypeError:
+        return list(args), kwargs  # Our function explains better what is wrong.
+    is_open = any(p.kind is p.VAR_POSITIONAL for p in ours.values())
+    leading = sum(p.kind is p.POSITIONAL_ONLY for p in ours.values()) or 1
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for place, (name, value) in enumerate(bound.arguments.items()):
+        default = theirs[name].default
+        if name == "axis" and isinstance(value, tuple | list) and not value:
+            return None  # No axes at all, which ours takes as all of them.
+        if name in ours and ours[name].kind is not inspect.Parameter.POSITIONAL_ONLY and place:
+            named[name] = value
+        elif place == len(positional) and (place < leading or is_open):
+            positional.append(value)
+        elif value is default or value is None or value is getattr(np, "_NoValue", None):
+            continue
+        elif place < len(args) and name not in _NUMPY_OPTIONS and not named:
+            positional.append(value)
+        else:
+            return None
+    return positional, named
+
+
+#: Options of NumPy's functions that none of ours takes.
+_NUMPY_OPTIONS = frozenset(("dtype", "out", "where", "initial", "kind", "order", "casting", "subok", "method", "like"))
+
+
+@functools.cache
+def _parameters(function: Any) -> dict[str, inspect.Parameter] | None:
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (ValueError, TypeError):
+        return None
+
+
+def _fall_back(
+    function: Any, args: Any, kwargs: dict[str, Any], title: str, is_safe: bool = False, is_mutator: bool = False
+) -> Any:
     """Run a NumPy function on the arrays of untracked tensors."""
     leaves = tree.leaves((args, kwargs))
-    if not is_safe and current().grad and any(isinstance(x, Value) and x.node is not None for x in leaves):
+    state = current()
+    operands = [x for x in leaves if isinstance(x, Value)]
+    if not is_safe and state.grad and any(x.node is not None for x in operands):
         raise UnsupportedError(
             f"{title}: has no op in numtape (or not with these options), and an operand is tracked, so its gradient "
             "would be lost. Write it with nt functions, or leave the tape with numpy() or detach()."
         )
-    cls = next(x.plain for x in leaves if isinstance(x, Value))
+    written = [x for x in tree.leaves((args[:1] if is_mutator else (), kwargs.get("out"))) if isinstance(x, Value)]
+    for target in written:
+        check_writable(title, target, state.grad)
     args, kwargs = tree.unflatten((args, kwargs), (x.array if isinstance(x, Value) else x for x in leaves))
     result = function(*args, **kwargs)
-    return tree.map(lambda x: wrap(cls, x) if isinstance(x, np.ndarray) else x, result)
+    for target in written:
+        mark_written(target, target.node)
+    return tree.map(lambda x: _wrapped(x, operands) if isinstance(x, np.ndarray) else x, result)
+
+
+def _wrapped(array: Any, operands: list[Value]) -> Any:
+    """Wrap a result; if it is an operand's memory, as that operand or as a view of it."""
+    for operand in operands:
+        if array is operand.array:
+            return operand
+    made = wrap(operands[0].plain, array)
+    for operand in operands:
+        link_version(operand, made)
+    return made
 
 
 def check_may_leave(self: Any, how: str) -> None:

@@ -194,8 +194,9 @@ class Tape:
             )
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
         outer = self._outer_tapes()
+        create_graph = self._is_differentiated(outer, seeds)
         with entered(tapes=outer, watch_all=False):
-            found = sweep(target_list, seeds, source_list, create_graph=self._is_differentiated(outer, seeds))
+            found = sweep(target_list, seeds, source_list, create_graph=create_graph)
         results = [self._result(found, source, target_list, unconnected) for source in source_list]
         if not self.persistent:
             self._consume()
@@ -277,7 +278,7 @@ class Tape:
         return made
 
     def backward_steps(self, loss: Any) -> Iterator[tuple[Record, Any, list[Any]]]:
-        """Return an iterator over the records of a loss's graph, newest first, with cotangents that came in and went out.
+        """Return the records of a loss's graph one by one, newest first, with the cotangents that came in and went out.
 
         For teaching and debugging: nothing is delivered and nothing is freed.
 

@@ -1,5 +1,6 @@
 """Trees: tuples, lists, dicts, namedtuples, dataclasses and None, nested, with anything else as leaves."""
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -57,18 +58,34 @@ def _find(cls: type) -> tuple[Children, Rebuild] | None:
     if cls in (tuple, list):
         return (lambda t: t), lambda t, new: cls(new)
     if issubclass(cls, dict):
-        return (lambda t: t.values()), lambda t, new: cls(zip(t, new, strict=True))
+        return (lambda t: t.values()), _rebuild_dict
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return (lambda t: t), lambda t, new: cls(*new)
     if dataclasses.is_dataclass(cls):
         names = [field.name for field in dataclasses.fields(cls)]
         return (
             lambda t: [getattr(t, name) for name in names],
-            lambda t, new: dataclasses.replace(t, **dict(zip(names, new, strict=True))),
+            lambda t, new: _rebuild_fields(t, names, new),
         )
     if cls is type(None):
         return (lambda t: ()), lambda t, new: None
     return None
+
+
+def _rebuild_dict(tree: dict[Any, Any], new: list[Any]) -> Any:
+    # A copy keeps what a subclass adds, such as the factory of a defaultdict.
+    built = tree.copy()
+    for key, value in zip(tree, new, strict=True):
+        built[key] = value
+    return built
+
+
+def _rebuild_fields(tree: Any, names: list[str], new: list[Any]) -> Any:
+    # Not by the constructor, which may refuse or compute fields.
+    built = copy.copy(tree)
+    for name, value in zip(names, new, strict=True):
+        object.__setattr__(built, name, value)
+    return built
 
 
 def leaves(tree: Any) -> list[Any]:

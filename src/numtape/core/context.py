@@ -34,7 +34,9 @@ class Cell:
         self.owner = owner
         # A list of one, so that cells inside can share it without holding this cell, whose holders are counted.
         self._is_alive = [True]
-        self._inherited = tuple(life for cell in outer for life in (cell._is_alive, *cell._inherited))
+        self._inherited: tuple[list[bool], ...] = tuple(
+            life for cell in outer for life in (cell._is_alive, *cell._inherited)
+        )
 
     def kill(self) -> None:
         """Invalidate the records of this generation."""

@@ -63,7 +63,7 @@ def reverse(
     """
     wanted = None if sources is None else set(sources)
     records = collect([link for link, _ in seeds])
-    useful = _useful(records, wanted, required_only)
+    useful, wanted = _useful(records, wanted, required_only)
     cotangents: Cotangents = {}
     for link, cotangent in seeds:
         if type(link) is Record and link.cell is FREED:
@@ -93,7 +93,7 @@ def reverse(
                 links = record.inputs
                 for position, function, reads, rule in plan:
                     link = links[position]
-                    if useful is not None and link not in useful and (wanted is None or link not in wanted):
+                    if useful is not None and link not in useful and link not in wanted:  # type: ignore[operator]
                         continue
                     if function is None:
                         cotangent = g
@@ -139,11 +139,16 @@ def collect(targets: Sequence[Link]) -> list[Record]:
     return sorted(found, key=_index, reverse=True)
 
 
-def _useful(records: list[Record], wanted: set[Link] | None, required_only: bool) -> set[Record] | None:
-    """Return the records through which wanted sources are reached; None means all. Raise if one of them is dead."""
+def _useful(
+    records: list[Record], wanted: set[Link] | None, required_only: bool
+) -> tuple[set[Record] | None, set[Link] | None]:
+    """Return the records through which wanted sources are reached, and these; None means all.
+
+    Raise if one of the records is dead.
+    """
     if wanted is None:
         if not any(cell.is_dead for cell in {record.cell for record in records}):
-            return None
+            return None, None
         # Something is dead; it matters only if a wanted leaf lies behind it.
         links = {link for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
         wanted = {link for link in links if isinstance(link, Value) and _is_wanted(link, required_only)}
@@ -156,7 +161,7 @@ def _useful(records: list[Record], wanted: set[Link] | None, required_only: bool
                     _raise_dead(record)
                 useful.add(record)
                 break
-    return useful
+    return useful, wanted
 
 
 def _is_wanted(leaf: Value, required_only: bool) -> bool:

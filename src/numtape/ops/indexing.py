@@ -41,7 +41,8 @@ def _as_part(part: Any, name: str) -> Any:
     if isinstance(part, Value):
         part = part.array
     try:
-        array = np.asarray(part)
+        # A copy: the derivative reads the index later, and it may be written until then.
+        array = np.array(part)
     except (ValueError, TypeError) as error:
         raise IndexingError(
             f"{name}: an index is {part!r}, which makes no array; indices are integers, bools, slices, None and `...`."

@@ -85,7 +85,7 @@ def _spread(g: Array, x_shape: Shape, axis: Axis, keepdims: bool) -> Array:
     structure=Structure.LANES,
     batch=batching.along_axis,
     precision="widen",
-    numpy=np.sum,
+    numpy=(np.sum, np.add.reduce),
     samples=lambda: [*reduction_samples(), sample(values(0)), sample(values(2, 0), axis=1), axis_out_of_bounds("sum")],
 )
 def sum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -153,7 +153,7 @@ def _with_zeros() -> NDArray:
     structure=Structure.LANES,
     batch=batching.along_axis,
     precision="widen",
-    numpy=np.prod,
+    numpy=(np.prod, np.multiply.reduce),
     samples=lambda: [
         *reduction_samples(),
         sample(values(0)),
@@ -213,7 +213,7 @@ def _extreme_samples(name: str, ufunc: str) -> list[Any]:
     structure=Structure.LANES,
     batch=batching.along_axis,
     kinks="where the maximum is reached more than once; ties share the derivative evenly",
-    numpy=(np.max, np.amax),
+    numpy=(np.max, np.amax, np.maximum.reduce),
     also=("amax",),
     samples=lambda: _extreme_samples("max", "maximum"),
 )
@@ -234,7 +234,7 @@ def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     structure=Structure.LANES,
     batch=batching.along_axis,
     kinks="where the minimum is reached more than once; ties share the derivative evenly",
-    numpy=(np.min, np.amin),
+    numpy=(np.min, np.amin, np.minimum.reduce),
     also=("amin",),
     samples=lambda: _extreme_samples("min", "minimum"),
 )

@@ -31,7 +31,7 @@ def _truth_samples(name: str) -> list[Any]:
     cost=reduction_cost,
     structure=Structure.LANES,
     batch=batching.along_axis,
-    numpy=np.any,
+    numpy=(np.any, np.logical_or.reduce),
     samples=lambda: _truth_samples("any"),
 )
 def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -48,7 +48,7 @@ def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     cost=reduction_cost,
     structure=Structure.LANES,
     batch=batching.along_axis,
-    numpy=np.all,
+    numpy=(np.all, np.logical_and.reduce),
     samples=lambda: _truth_samples("all"),
 )
 def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:

@@ -1,0 +1,281 @@
+"""What a tensor does beside ops: leave the tape, be iterated, carry a gradient, be copied and shown."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from . import ops, protocols
+from ._typing import NDArray
+from .core.context import current
+from .core.gradients import backward, is_leaf
+from .core.record import Record, call_site, note
+from .core.value import Value, extras_of, update_node, wrap
+from .core.write import mark_written
+from .dtypes import FLOAT_DTYPES, default_dtype, int64, is_float
+from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
+
+#: How to go on with more than one element.
+_MANY = ". Index one, reduce with sum() or mean(), or use tolist()."
+
+
+class Members(Value):
+    """The members of `Tensor` that are not ops."""
+
+    __slots__ = ()
+
+    # Leaving the tape.
+    def numpy(self, copy: Any = False) -> NDArray:
+        """Return the array: a read-only view, or with `copy` one that can be written."""
+        if copy:
+            return self.array.copy()
+        view = self.array.view()
+        view.flags.writeable = False
+        return view
+
+    def item(self) -> Any:
+        """Return the only element as a Python number."""
+        if self.array.size != 1:
+            raise ShapeError(f"item(): the tensor has shape {self.shape}; only one element makes a number{_MANY}")
+        self._note_exit("item()")
+        return self.array.item()
+
+    to_scalar = item
+
+    def tolist(self) -> Any:
+        """Return nested lists of Python numbers."""
+        return self.array.tolist()
+
+    def __float__(self) -> Any:
+        return self._number(float, "float()")
+
+    def __int__(self) -> Any:
+        return self._number(int, "int()")
+
+    def __index__(self) -> Any:
+        if self.dtype.kind not in "iu" or self.array.size != 1:
+            raise OperandError(
+                f"index: only integer tensors of one element stand for an integer, not {self.dtype} of shape "
+                f"{self.shape}; use int()."
+            )
+        return int(self.array.item())
+
+    def __bool__(self) -> Any:
+        if self.array.size != 1:
+            raise ShapeError(f"bool(): the tensor has shape {self.shape}; use any() or all() for all but one element.")
+        return bool(self.array.item())
+
+    def __complex__(self) -> complex:
+        raise DtypeError("complex(): numtape computes with real numbers; use float().")
+
+    def _number(self, kind: Callable[[Any], Any], how: str) -> Any:
+        if self.array.size != 1:
+            raise ShapeError(f"{how}: the tensor has shape {self.shape}; only one element makes a number{_MANY}")
+        self._note_exit(how)
+        return kind(self.array.item())
+
+    def _note_exit(self, how: str) -> None:
+        if self.node is not None:
+            code, lasti = call_site()
+            current().thread.last_exit = (code, lasti, how)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        protocols.check_may_leave(self, "DLPack export")
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+    # Containers.
+    def __len__(self) -> int:
+        if not self.array.ndim:
+            raise OperandError("len(): a tensor without axes has no length; size is 1, and item() gives the number.")
+        return len(self.array)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.array.ndim:
+            raise OperandError("iteration: a tensor without axes has no elements to go through; use item().")
+        return iter(ops.unbind(self))
+
+    def __contains__(self, item: Any) -> Any:
+        return bool((self.array == (item.array if isinstance(item, Value) else item)).any())
+
+    # Gradients.
+    @property
+    def is_leaf(self) -> Any:
+        """Whether the tensor was made by the user, not computed from tracked ones."""
+        return is_leaf(self)
+
+    @property
+    def name(self) -> str | None:
+        """What summaries and errors call the tensor."""
+        return None if self.extras is None else self.extras.name
+
+    @name.setter
+    def name(self, name: str | None) -> None:
+        if name is not None and not isinstance(name, str):
+            raise OperandError(f"name: the name of a tensor is text, not {type(name).__name__}.")
+        extras_of(self).name = name
+
+    @property
+    def grad(self) -> Any:
+        """The gradient that backward has added up here, or None."""
+        return None if self.extras is None else self.extras.grad
+
+    @grad.setter
+    def grad(self, gradient: Any) -> None:
+        if gradient is not None:
+            array = gradient.array if isinstance(gradient, Value) else self._as_gradient(gradient)
+            if array.shape != self.shape:
+                raise ShapeError(
+                    f"grad: the tensor has shape {self.shape} and the gradient {array.shape}; they must be equal."
+                )
+            if array.dtype != self.dtype:
+                raise DtypeError(
+                    f"grad: the tensor has dtype {self.dtype} and the gradient {array.dtype}; use astype()."
+                )
+            gradient = wrap(self.plain, np.array(array, order="C"))
+        extras_of(self).grad = gradient
+
+    def _as_gradient(self, gradient: Any) -> NDArray:
+        """Return what is no tensor as an array of this tensor's dtype."""
+        array = np.asarray(gradient)
+        if array.dtype not in FLOAT_DTYPES and array.dtype.kind not in "biu":
+            raise OperandError(
+                f"grad: a gradient is a tensor, an array of real numbers or None, not {type(gradient).__name__} "
+                f"({array.dtype})."
+            )
+        return array.astype(self.dtype)
+
+    @property
+    def requires_grad(self) -> Any:
+        """Whether `backward` delivers a gradient here, or a gradient flows through here."""
+        if isinstance(self.node, Record):
+            return True
+        return self.extras is not None and self.extras.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, flag: Any) -> None:
+        self.requires_grad_(flag)
+
+    def requires_grad_(self, flag: Any = True) -> Self:
+        """Say whether `backward` shall deliver a gradient here, and return self."""
+        if flag and not is_float(self.dtype):
+            raise DtypeError(
+                f"requires_grad: a tensor of {self.dtype} has no derivative; only float tensors do. "
+                "Use astype(nt.float32), or write 1.0 instead of 1."
+            )
+        if isinstance(self.node, Record):
+            if not flag:
+                raise GradientError(
+                    "requires_grad: this tensor was computed from tracked ones, so it stays tracked; use detach()."
+                )
+            return self
+        extras_of(self).requires_grad = bool(flag)
+        update_node(self)
+        return self
+
+    set_requires_grad = requires_grad_
+
+    def retain_grad(self) -> None:
+        """Let `backward` deliver a gradient here although the tensor is not a leaf."""
+        if self.node is None:
+            raise GradientError(
+                "retain_grad: the tensor is untracked, so no gradient will arrive; make it depend on a tensor with "
+                "requires_grad=True."
+            )
+        if isinstance(self.node, Record):
+            note(self.node).retained = weakref.ref(self)
+
+    def backward(self, gradient: Any = None, retain_graph: Any = False, create_graph: Any = False) -> None:
+        """Add the derivatives of this scalar to the ``.grad`` of its leaves, and free its graph.
+
+        Args:
+            gradient: the cotangent to start from; needed if the tensor is not scalar.
+            retain_graph: keep the graph's arrays for another backward.
+            create_graph: not here, since ``.grad`` never carries a graph.
+        """
+        if create_graph:
+            raise ArgumentError(
+                "backward: .grad never carries a graph; use tape.backward(loss, create_graph=True), or nt.grad, to "
+                "differentiate gradients."
+            )
+        if gradient is None and self.array.size != 1:
+            raise ShapeError(
+                f"backward: the tensor has shape {self.shape}; give gradient=, or reduce it with sum() or mean()."
+            )
+        backward("backward", self, gradient, free=not retain_graph)
+
+    def zero_grad(self, set_to_none: Any = True) -> None:
+        """Reset the gradient: to None, or to zeros in place."""
+        if self.extras is None or self.extras.grad is None:
+            return
+        if set_to_none:
+            self.extras.grad = None
+        else:
+            self.extras.grad.array[...] = 0
+            mark_written(self.extras.grad, None)
+
+    def has_nan(self) -> Any:
+        """Say whether some element is NaN."""
+        return bool(np.isnan(self.array).any()) if is_float(self.dtype) else False
+
+    def has_inf(self) -> Any:
+        """Say whether some element is infinite."""
+        return bool(np.isinf(self.array).any()) if is_float(self.dtype) else False
+
+    # Copies and text.
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        self._check_leaf("deepcopy")
+        copied = _rebuild(*self.__reduce__()[1])
+        if self.grad is not None:
+            copied.grad = self.grad.array.copy()
+        memo[id(self)] = copied
+        return copied
+
+    def __copy__(self) -> Any:
+        self._check_leaf("copy")
+        return _rebuild(*self.__reduce__()[1])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._check_leaf("pickle")
+        is_required = self.extras is not None and self.extras.requires_grad
+        return _rebuild, (type(self), self.array.copy(), is_required, self.name)
+
+    def _check_leaf(self, what: str) -> None:
+        if isinstance(self.node, Record):
+            raise GradientError(
+                f"{what}: this tensor was computed from tracked ones, and its history cannot be copied; {what} "
+                "detach() of it, or use clone() to stay on the tape."
+            )
+
+    def __repr__(self) -> str:
+        text = np.array2string(self.array, separator=", ", prefix="tensor(")
+        notes = [text]
+        if self.dtype not in (default_dtype(), int64, np.bool_) or self.array.size == 0:
+            notes.append(f"dtype={self.dtype}")
+        if isinstance(self.node, Record):
+            notes.append(f"op={self.node.op.name}")
+        elif self.requires_grad:
+            notes.append("requires_grad=True")
+        if self.name:
+            notes.append(f"name={self.name!r}")
+        return f"tensor({', '.join(notes)})"
+
+    def __format__(self, spec: str) -> str:
+        if spec and self.array.size == 1:
+            return format(self.array.item(), spec)
+        try:
+            return format(str(self), spec)
+        except ValueError as error:
+            raise ShapeError(
+                f"format: the tensor has shape {self.shape} and the format is {spec!r}, which is for one number{_MANY}"
+            ) from error
+
+
+def _rebuild(cls: type[Value], array: NDArray, requires_grad: bool, name: str | None) -> Any:
+    made = wrap(cls, array)
+    if name is not None:
+        made.name = name
+    return made.requires_grad_() if requires_grad else made

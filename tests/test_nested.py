@@ -1,0 +1,149 @@
+"""Transforms, tapes and grad mode inside each other: every derivative arrives, none is counted twice."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import numtape as nt
+
+
+def leaf(*values):
+    return nt.tensor(values if len(values) > 1 else values[0], dtype="float64", requires_grad=True)
+
+
+def test_grad_switches_recording_on_for_its_own_call():
+    with nt.no_grad():
+        assert nt.grad(lambda x: (x * x).sum())(leaf(1.0, 2.0)).tolist() == [2.0, 4.0]
+        assert nt.grad(lambda x: (x * x).sum())(np.array([1.0, 2.0])).tolist() == [2.0, 4.0]
+
+
+def test_no_grad_inside_a_function_counts():
+    def f(x):
+        with nt.no_grad():
+            y = x * x
+        return (x * y).sum()
+
+    assert nt.grad(f)(np.array([3.0])).tolist() == [9.0]
+
+
+def test_a_tape_that_ends_inside_a_function_does_not_untrack_its_argument():
+    def f(x):
+        tape = nt.GradientTape()
+        tape.watch(x)
+        del tape
+        return x * x * x
+
+    assert nt.grad(f)(2.0) == 12.0
+
+
+@pytest.mark.parametrize("kind", [nt.Tape, nt.GradientTape])
+def test_a_tape_inside_a_transform_is_differentiated(kind):
+    def f(x):
+        with kind() as tape:
+            tape.watch(x)
+            y = x**3
+        return tape.gradient(y, x) * x  # 3 x**3
+
+    assert nt.grad(f)(2.0) == 36.0
+
+
+def test_a_transform_inside_a_tape_is_recorded():
+    x = nt.tensor([2.0, 3.0], dtype="float64")
+    w = nt.tensor(2.0, dtype="float64")
+    with nt.Tape() as tape:
+        g = nt.grad(lambda z: (w * z * z).sum())(x)  # 2 w x
+        loss = (g * g).sum() + x.sum()
+    # d/dx of (2 w x)**2 + x
+    assert tape.gradient(loss, x).tolist() == [65.0, 97.0]
+
+
+def test_second_order_after_a_leaf_stopped_being_watched():
+    x = nt.tensor(2.0, dtype="float64")
+    with nt.Tape() as first:
+        y = nt.exp(x) * x
+    del first
+    second = nt.Tape(persistent=True)
+    g = second.backward(y, create_graph=True)[x]
+    assert second.gradient(g, x).item() == pytest.approx(np.exp(2.0) * 4.0)
+    assert x.node is None
+
+
+def test_third_order_with_an_innermost_tape_that_watches_itself():
+    x = nt.tensor(2.0, dtype="float64")
+    with nt.Tape() as a:
+        with nt.Tape() as b:
+            c = nt.GradientTape()
+            c.watch(x)
+            y = x**4
+            first = c.gradient(y, x)
+        second = b.gradient(first, x)
+    assert a.gradient(second, x).item() == 48.0
+
+
+def test_an_inner_tape_is_not_an_outer_one():
+    x = nt.tensor(2.0, dtype="float64")
+    with nt.Tape() as a, nt.Tape() as b:
+        y = x * x
+        g = a.gradient(y, x)
+    assert g.node is None
+    assert b.gradient(y, x).item() == 4.0
+
+
+def test_gradient_does_not_fill_retained_gradients():
+    x = leaf(2.0)
+    with nt.Tape() as tape:
+        y = x * 3.0
+        y.retain_grad()
+        z = y * y
+    tape.gradient(z, x)
+    assert y.grad is None
+
+
+def test_a_graph_penalty_reaches_captured_parameters():
+    w = leaf(3.0)
+    x = nt.tensor(2.0, dtype="float64")
+    g = nt.grad(lambda z: w * z * z)(x)  # 2 w x
+    (g * g).backward()  # d/dw 4 w**2 x**2
+    assert w.grad.item() == 96.0
+
+
+def test_a_generator_that_outlives_a_scope_does_not_bring_it_back():
+    def hold():
+        with nt.no_grad():
+            yield
+
+    generator = hold()
+    next(generator)
+    tape = nt.Tape()
+    with tape:
+        pass
+    generator.close()
+    assert nt.is_grad_enabled()
+    assert not tape.is_recording
+
+
+def test_a_scope_object_can_be_entered_inside_itself():
+    ctx = nt.GradientContext()
+    scope = ctx.activate()
+    with scope, scope:
+        assert nt.current_context() == ctx
+    assert nt.current_context() == nt.default_context()
+
+
+def test_a_bare_call_in_a_worker_thread_does_not_change_the_parent():
+    async def main():
+        await asyncio.to_thread(nt.set_grad_enabled, False)
+        return nt.is_grad_enabled()
+
+    assert asyncio.run(main())
+    assert nt.is_grad_enabled()
+
+
+def test_keep_all_works_with_several_outputs():
+    x = leaf([2.0, 1.0], [1.0, 3.0])
+    with nt.Tape() as tape:
+        q, r = nt.qr(x)
+        loss = (q * q).sum() + r.sum()
+    grads = tape.backward(loss, keep="all")
+    assert grads[r].shape == (2, 2)

@@ -1,0 +1,75 @@
+"""Python's operators: what a tensor cannot use is left to the other operand."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+
+
+class Other:
+    def __radd__(self, other):
+        return "radd"
+
+    def __rmatmul__(self, other):
+        return "rmatmul"
+
+    def __gt__(self, other):
+        return "gt"
+
+
+def test_unknown_operands_get_their_turn():
+    t = nt.ones(2)
+    assert t + Other() == "radd"
+    assert t @ Other() == "rmatmul"
+    assert (t < Other()) == "gt"
+
+
+@pytest.mark.parametrize("other", ["a", None, object()])
+def test_equality_with_what_is_no_number_is_false(other):
+    t = nt.ones(2)
+    assert (t == other) is False
+    assert (t != other) is True
+    assert t in [other, t]
+
+
+def test_tensors_are_hashable_and_compare_elementwise():
+    a, b = nt.ones(2), nt.ones(2)
+    assert len({a, b, a}) == 2
+    assert (a == b).tolist() == [True, True]
+
+
+def test_bits_of_integers_and_bools():
+    assert (nt.tensor([6]) & np.array([3])).tolist() == [2]
+    assert (np.array([3]) & nt.tensor([6])).tolist() == [2]
+    assert (~nt.tensor([5])).tolist() == [-6]
+    assert (True | nt.tensor([False, True])).tolist() == [True, True]
+    assert ((nt.tensor([1.0, 3.0]) > 2.0) ^ True).tolist() == [True, False]
+
+
+def test_powers_keep_the_dtype_rules():
+    assert (nt.tensor([2, 3]) ** 2).dtype == np.int64
+    assert (nt.tensor([2, 3]) ** 2.0).dtype == np.float32
+    assert (nt.tensor([2.0]) ** 2).dtype == np.float32
+    assert (2 ** nt.tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
+
+
+def test_numpy_arrays_on_the_left_record():
+    x = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+    (np.array([3.0, 4.0]) * x).sum().backward()
+    assert x.grad.tolist() == [3.0, 4.0]
+    assert isinstance(np.float64(2.0) * x, nt.Tensor)
+
+
+def test_numpy_calls_are_matched_by_numpys_signature():
+    x = nt.tensor([[3.0, 1.0], [2.0, 4.0]], dtype="float64")
+    assert np.sort(x, 0, "stable").tolist() == [[2.0, 1.0], [3.0, 4.0]]
+    assert np.cumsum(x, 0, np.float64).tolist() == [[3.0, 1.0], [5.0, 5.0]]
+    assert np.argsort(x, -1, "stable").tolist() == [[1, 0], [0, 1]]
+    assert np.sum(a=x) == 10.0
+    assert np.max(x, 0, None, True).tolist() == [[3.0, 4.0]]
+    assert np.var(x, 0, None, None, 1).tolist() == [0.5, 4.5]
+    assert np.sum(x, axis=()).tolist() == x.tolist()
+    assert np.add.reduce(x).tolist() == [5.0, 5.0]
+    assert np.add.reduce(x, axis=None) == 10.0
+    assert np.maximum.reduce(x, axis=1).tolist() == [3.0, 4.0]
+    assert np.add.accumulate(x, axis=1).tolist() == [[3.0, 4.0], [2.0, 6.0]]
