@@ -117,7 +117,9 @@ def imports(report: Report, rounds: int) -> None:
     code = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
 
     def seconds(module: str) -> float:
-        return float(subprocess.run([sys.executable, "-c", code.format(module)], capture_output=True, check=True).stdout)
+        return float(
+            subprocess.run([sys.executable, "-c", code.format(module)], capture_output=True, check=True).stdout
+        )
 
     pairs = [(seconds("numpy"), seconds("numtape")) for _ in range(max(5, rounds // 3))]
     numpy, numtape = (float(np.median(column)) for column in zip(*pairs, strict=True))

@@ -71,7 +71,17 @@ class Functional:
         self.buffers[buffer] = _setitem(self.buffers[buffer], after, (part,))
 
 
-KEYS = {4: [slice(0, 2), slice(2, 4), slice(None, None, -1), slice(1, 3), slice(0, 4, 2)], 2: [slice(None, None, -1), slice(0, 1)], 1: [slice(0, 1)]}
+KEYS = {
+    4: [slice(0, 2), slice(2, 4), slice(None, None, -1), slice(1, 3), slice(0, 4, 2)],
+    2: [slice(None, None, -1), slice(0, 1)],
+    1: [slice(0, 1)],
+}
+OPS = {
+    "mul": lambda a, b: a * b,
+    "add": lambda a, b: a + b,
+    "exp": lambda a, b: (a * 0.1).exp(),
+    "scale": lambda a, b: a * 0.7,
+}
 
 
 def make_program(rng):
@@ -83,7 +93,7 @@ def make_program(rng):
         i = rng.randrange(2, len(shapes))
         if kind == "op":
             j = rng.choice([k for k, n in enumerate(shapes) if n == shapes[i]])
-            op = rng.choice(["mul", "add", "exp", "scale"])
+            op = rng.choice(list(OPS))
             steps.append(("op", op, i, j))
             shapes.append(shapes[i])
         elif kind == "view":
@@ -104,7 +114,7 @@ def run(machine, steps):
         if step[0] == "op":
             _, op, i, j = step
             a, b = machine.value(i), machine.value(j)
-            machine.new({"mul": lambda: a * b, "add": lambda: a + b, "exp": lambda: (a * 0.1).exp(), "scale": lambda: a * 0.7}[op]())
+            machine.new(OPS[op](a, b))
         elif step[0] == "view":
             machine.view(*step[1:])
         else:
@@ -119,7 +129,8 @@ def run(machine, steps):
 
 
 def leaves():
-    return [nt.tensor(x, requires_grad=True) for x in (np.array([0.3, -0.2, 0.5, 0.1]), np.array([-0.4, 0.6, 0.2, 0.7]))]
+    values = (np.array([0.3, -0.2, 0.5, 0.1]), np.array([-0.4, 0.6, 0.2, 0.7]))
+    return [nt.tensor(x, requires_grad=True) for x in values]
 
 
 @pytest.mark.parametrize("block", range(10))

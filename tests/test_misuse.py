@@ -90,7 +90,10 @@ LEAF_WRITE = (
     "`with nt.no_grad():` for an update, or compute a new tensor."
 )
 OVERWRITTEN = ". Write the result to a new tensor (y = y + 1 instead of y += 1), or clone() before the write."
-STALE = "; its history no longer tells its contents. Write through the tensor itself (x[0, 1] = v instead of x[0][1] = v), or clone() before the write."
+STALE = (
+    "; its history no longer tells its contents. Write through the tensor itself (x[0, 1] = v instead of x[0][1] = v), "
+    "or clone() before the write."
+)
 COMPLEX = " is not supported, since numtape computes with real numbers; keep real and imaginary parts in two tensors."
 MANY = ". Index one, reduce with sum() or mean(), or use tolist()."
 NO_DERIVATIVE = " has no derivative; only float tensors do. Use astype(nt.float32), or write 1.0 instead of 1."

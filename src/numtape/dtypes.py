@@ -29,7 +29,12 @@ _default = float32
 
 
 def default_dtype() -> Dtype:
-    """Return the dtype of tensors made from Python floats."""
+    """Return the dtype of tensors made from Python floats.
+
+    Example:
+        >>> nt.default_dtype()
+        dtype('float32')
+    """
     return _default
 
 

@@ -49,6 +49,7 @@ VALUE_FREE = frozenset(
 #: NumPy functions that write into their first argument.
 MUTATORS = frozenset((np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis))
 
+
 def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Run a ufunc, or one of its methods, on tensors."""
     title = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")

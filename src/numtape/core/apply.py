@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
-from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, promote, widened
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, check_supported, float32, promote, widened
 from ..errors import (
     ArgumentError,
     AxisError,
@@ -111,6 +111,8 @@ def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run the forward on arrays: promote, widen halves, call, round back. Shared with `recompute`."""
     promoted = range(len(arrays)) if op.is_variadic else op.promoted
     dtype = _common_dtype(arrays, promoted)
+    if dtype is not None and dtype not in FLOAT_DTYPES:
+        check_supported(dtype)
     target: Dtype | None = None
     if dtype is None or (op.facts.to_float and dtype not in FLOAT_DTYPES) or dtype in HALF_DTYPES:
         arrays, target = _cast(op, arrays, promoted)
@@ -238,9 +240,16 @@ def record(
 
 
 def new_record(
-    op: Op, links: tuple[Any, ...], params: dict[str, Any] | None, needs: int, kept: Any, out: Any, state: State
+    op: Op,
+    links: tuple[Any, ...],
+    params: dict[str, Any] | None,
+    needs: int,
+    kept: Any,
+    out: Any,
+    state: State,
+    depth: int = 2,
 ) -> Record:
-    """Fill in a record and show it to the tapes and scopes that are active."""
+    """Fill in a record and show it to the tapes and scopes that are active; the user's frame is `depth` or more up."""
     made = Record()
     made.op = op
     made.inputs = links
@@ -257,7 +266,7 @@ def new_record(
         # Lists tell the shapes of several outputs from the shape of one.
         made.shape = [part.shape for part in out]
         made.dtype = [part.dtype for part in out]
-    frame = _getframe(2)
+    frame = _getframe(depth)
     code = frame.f_code
     if not user_files.get(code.co_filename):
         frame = user_frame(frame)

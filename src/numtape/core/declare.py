@@ -51,9 +51,12 @@ def elementwise(
     """Declare an elementwise op, with broadcasting. `ufunc`, if given, is the forward in place of the body.
 
     Args:
+        ufunc: the forward, if it is a ufunc.
         partials: for each argument, ``lambda g, ...: g * (d out / d argument)``.
         flops: floating-point operations per element of the output.
         linear: the arguments in which the op is linear.
+        promoted: the arguments that are brought to one dtype; those with a derivative if not given.
+        **facts: as in `Facts`.
     """
 
     def decorate(declaration: Callable[P, R]) -> Callable[P, R]:
@@ -186,7 +189,7 @@ def face_of(op_face: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[
 
 
 def runner(op_face: Callable[..., Any]) -> Callable[[Any, dict[str, Any] | None], Any]:
-    """Return the function behind the face of an op of one operand, which takes it and complete parameters as they are."""
+    """Return the function behind the face of an op of one operand: it takes the operand and complete parameters."""
     run: Callable[[Any, dict[str, Any] | None], Any] = cast(Any, op_face).run
     return run
 

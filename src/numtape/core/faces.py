@@ -1,7 +1,7 @@
 """Faces of elementwise ops: what `apply` does, in as few steps as possible for the common case.
 
-The common case is floats of one width (numbers aside), buffers never written in place, no scopes; everything else goes to
-`apply`. A test runs programs both ways and compares records, values and gradients.
+The common case is floats of one width (numbers aside), buffers never written in place, no scopes; everything else goes
+to `apply`. A test runs programs both ways and compares records, values and gradients.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
                     node.array = array
             else:
                 node = x
-            value.node = new_record(op, (node,), params, 1, result if keeps_out else None, result, state)
+            value.node = new_record(op, (node,), params, 1, result if keeps_out else None, result, state, 3)
         if aliases:
             link_version(x, value)
         return value

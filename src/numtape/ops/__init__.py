@@ -81,7 +81,7 @@ from .rectifiers import (
 from .reductions import logsumexp, max, mean, min, prod, sum
 from .reshaping import atleast_1d, atleast_2d, expand, flatten, meshgrid, ravel, squeeze, unsqueeze, view
 from .rounding import ceil, floor, floor_divide, fmod, remainder, rint, round, trunc
-from .row_normalisation import layer_norm, layer_normalise, rms_norm
+from .row_normalisation import layer_norm, rms_norm
 from .scans import cumprod, cumsum, recurrence
 from .searches import all, any, argmax, argmin, count_nonzero, searchsorted, unique
 from .selection import masked_fill, nan_to_num, nonzero, where
@@ -239,7 +239,6 @@ __all__ = [
     "kron",
     "l1_loss",
     "layer_norm",
-    "layer_normalise",
     "leaky_relu",
     "less",
     "less_equal",

@@ -92,5 +92,9 @@ def alias(x: Array, /) -> Array:
     """Return another name for `x`: the same memory, a record of its own.
 
     Transforms use it to tell their own differentiation from that of transforms around them.
+
+    Example:
+        >>> nt.alias(np.array([1.0, 2.0]))
+        array([1., 2.])
     """
     return x.view()

@@ -13,7 +13,7 @@ from ..errors import ArgumentError, OperandError, ShapeError
 from . import row_normalisation as row_normalisation
 from .arithmetic import add, mul, sub
 from .rectifiers import as_array, as_constant
-from .row_normalisation import layer_normalise
+from .row_normalisation import layer_norm_rows
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
 
@@ -391,7 +391,7 @@ def group_norm(x: Array, num_groups: int, weight: Array = None, bias: Array = No
             "does not divide."
         )
     grouped = x.reshape((x.shape[0] * num_groups, math.prod(x.shape[1:]) // num_groups))
-    return _scale_and_shift(layer_normalise(grouped, eps=eps).reshape(x.shape), weight, bias)
+    return _scale_and_shift(layer_norm_rows(grouped, eps=eps).reshape(x.shape), weight, bias)
 
 
 @composed(
@@ -432,4 +432,4 @@ def instance_norm(x: Array, weight: Array = None, bias: Array = None, eps: float
     x = as_array(x)
     _check_channels("instance_norm", x, 3, weight=weight, bias=bias)
     rows = x.reshape((x.shape[0] * x.shape[1], math.prod(x.shape[2:])))
-    return _scale_and_shift(layer_normalise(rows, eps=eps).reshape(x.shape), weight, bias)
+    return _scale_and_shift(layer_norm_rows(rows, eps=eps).reshape(x.shape), weight, bias)

@@ -1,6 +1,5 @@
 """Rounding, whole quotients and remainders: constant between jumps, so that the derivative of what is cut off is 0."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,28 +17,24 @@ def _between(x: Array, unit: float = 1.0) -> Array:
     return (np.floor(x / half) + 0.4 + 0.2 * np.sin(x)) * half
 
 
-def _rounded_samples(*more: Any) -> Callable[[], Sequence[Any]]:
-    return lambda: [*(sample(_between(values(*shape, low=-3, high=3))) for shape in SHAPES), *more]
+def _rounded_samples(*more: Any) -> list[Any]:
+    return [*(sample(_between(values(*shape, low=-3, high=3))) for shape in SHAPES), *more]
 
 
-def _quotient_samples(name: str, *more: Any) -> Callable[[], Sequence[Any]]:
+def _quotient_samples(name: str, *more: Any) -> list[Any]:
     """Return samples of two operands whose quotient lies between integers, both signs of each."""
-
-    def make() -> Sequence[Any]:
-        made = [*more, does_not_broadcast(name)]
-        for s, t in PAIRS:
-            b = values(*t, low=0.7, high=2.0, seed=1) * np.where(np.arange(int(np.prod(t))).reshape(t) % 2, -1.0, 1.0)
-            whole = np.floor(values(*s, low=-4.0, high=4.0))
-            # An operand shared by several quotients is drawn again until all of them are between integers.
-            for seed in range(200):
-                a = whole + values(*s, low=0.0, high=1.0, seed=seed)
-                cut = np.asarray(a / b % 1.0)
-                if np.all((cut > 0.05) & (cut < 0.95)):
-                    made.append(sample(a, b))
-                    break
-        return made
-
-    return make
+    made = [*more, does_not_broadcast(name)]
+    for s, t in PAIRS:
+        b = values(*t, low=0.7, high=2.0, seed=1) * np.where(np.arange(int(np.prod(t))).reshape(t) % 2, -1.0, 1.0)
+        whole = np.floor(values(*s, low=-4.0, high=4.0))
+        # An operand shared by several quotients is drawn again until all of them are between integers.
+        for seed in range(200):
+            a = whole + values(*s, low=0.0, high=1.0, seed=seed)
+            cut = np.asarray(a / b % 1.0)
+            if np.all((cut > 0.05) & (cut < 0.95)):
+                made.append(sample(a, b))
+                break
+    return made
 
 
 _KINK = "where it jumps; the derivative is taken as 0"
@@ -52,7 +47,7 @@ _INTEGERS = sample(np.array([-1, 0, 3]))
     partials={"x": ZERO},
     kinks=_KINK,
     numpy=np.floor,
-    samples=_rounded_samples(_JUMPS, _INTEGERS),
+    samples=lambda: _rounded_samples(_JUMPS, _INTEGERS),
 )
 def floor(x: Array, /) -> Array:
     """Return the largest integer not above x, elementwise. The derivative is 0.
@@ -68,7 +63,7 @@ def floor(x: Array, /) -> Array:
     partials={"x": ZERO},
     kinks=_KINK,
     numpy=np.ceil,
-    samples=_rounded_samples(_JUMPS, _INTEGERS),
+    samples=lambda: _rounded_samples(_JUMPS, _INTEGERS),
 )
 def ceil(x: Array, /) -> Array:
     """Return the smallest integer not below x, elementwise. The derivative is 0.
@@ -85,7 +80,7 @@ def ceil(x: Array, /) -> Array:
     kinks=_KINK,
     numpy=(np.trunc, np.fix),
     also=("fix",),
-    samples=_rounded_samples(_JUMPS, _INTEGERS),
+    samples=lambda: _rounded_samples(_JUMPS, _INTEGERS),
 )
 def trunc(x: Array, /) -> Array:
     """Return x without its digits after the point, elementwise. The derivative is 0.
@@ -101,7 +96,7 @@ def trunc(x: Array, /) -> Array:
     kinks=_KINK,
     numpy=(np.round, np.around),
     also=("around",),
-    samples=_rounded_samples(
+    samples=lambda: _rounded_samples(
         _JUMPS,
         _INTEGERS,
         sample(_between(values(5), 0.1), decimals=1),
@@ -135,7 +130,7 @@ def round(x: Array, /, *, decimals: int = 0) -> Array:
     kinks=_KINK,
     to_float=True,
     numpy=np.rint,
-    samples=_rounded_samples(_JUMPS, _INTEGERS),
+    samples=lambda: _rounded_samples(_JUMPS, _INTEGERS),
 )
 def rint(x: Array, /) -> Array:
     """Return the nearest integer as a float, halves to even, elementwise. The derivative is 0.
@@ -151,7 +146,7 @@ def rint(x: Array, /) -> Array:
     partials={"a": ZERO, "b": ZERO},
     kinks="where a / b is an integer; the derivative is taken as 0",
     numpy=np.floor_divide,
-    samples=_quotient_samples(
+    samples=lambda: _quotient_samples(
         "floor_divide", sample(np.array([-7, 7]), 2), sample(np.array([-6.0, 6.0]), 2.0, skip_derivatives="jumps")
     ),
 )
@@ -171,7 +166,7 @@ def floor_divide(a: Array, b: Array, /) -> Array:
     kinks="where a / b is an integer; the derivatives are those from above",
     numpy=np.remainder,
     also=("mod",),
-    samples=_quotient_samples(
+    samples=lambda: _quotient_samples(
         "remainder", sample(np.array([-7, 7]), 2), sample(np.array([-6.0, 6.0]), 2.0, skip_derivatives="jumps")
     ),
 )
@@ -190,7 +185,7 @@ def remainder(a: Array, b: Array, /) -> Array:
     partials={"a": lambda g: g, "b": lambda g, a, b, out: -g * rint((a - out) / b)},
     kinks="where a / b is an integer; the derivatives are those from the side away from 0",
     numpy=np.fmod,
-    samples=_quotient_samples(
+    samples=lambda: _quotient_samples(
         "fmod", sample(np.array([-7, 7]), 2), sample(np.array([-6.0, 6.0]), 2.0, skip_derivatives="jumps")
     ),
 )

@@ -93,7 +93,7 @@ def _layer_reference(x: Array, weight: Array = None, bias: Array = None, axes: i
         sample(values(0, 3), values(3, seed=1), values(3, seed=2)),
     ],
 )
-def layer_normalise(
+def _layer_normalise(
     x: Array, weight: Array = None, bias: Array = None, /, *, axes: int = 1, eps: float = 1e-5
 ) -> Array:
     """Return `x` normalised over its last axes."""
@@ -136,6 +136,10 @@ def _normalized_mismatch(name: str) -> Any:
         np.ones((2, 3)),
         2,
     )
+
+
+#: The op itself, for normalisations that bring their operand into rows.
+layer_norm_rows = _layer_normalise
 
 
 @composed(
@@ -181,7 +185,7 @@ def layer_norm(x: Array, normalized_shape: Any, weight: Array = None, bias: Arra
     """
     x = as_array(x)
     axes = _normalized_axes("layer_norm", x, normalized_shape, weight=weight, bias=bias)
-    return layer_normalise(x, weight, bias, axes=axes, eps=eps)
+    return _layer_normalise(x, weight, bias, axes=axes, eps=eps)
 
 
 def _rms_parts(x: Array, axes: int, eps: float) -> tuple[Array, Array, Array]:

@@ -42,17 +42,17 @@ class GradientCheck:
 
     def __str__(self) -> str:
         table = [("argument", "shape", "worst at", "gradient", "difference quotient", "error")]
-        for row in self.rows:
-            table.append(
-                (
-                    row.argument,
-                    str(row.shape),
-                    str(list(row.index)),
-                    f"{row.analytic:.9g}",
-                    f"{row.numeric:.9g}",
-                    f"{row.error:.1e}",
-                )
+        table += [
+            (
+                row.argument,
+                str(row.shape),
+                str(list(row.index)),
+                f"{row.analytic:.9g}",
+                f"{row.numeric:.9g}",
+                f"{row.error:.1e}",
             )
+            for row in self.rows
+        ]
         widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in table]
         verdict = "right" if self.is_valid else "WRONG"

@@ -1,0 +1,96 @@
+"""Promotion: one row per rule, and half precision as storage."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+
+
+def t(dtype, *shape):
+    return nt.ones(*shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("result", "dtype"),
+    [
+        (lambda: t("float32", 2) * 2.5, "float32"),
+        (lambda: t("float32", 2) / np.sqrt(3), "float32"),
+        (lambda: np.sqrt(3) * t("float32", 2), "float32"),
+        (lambda: t("float32", 2) * np.array(2.0), "float32"),
+        (lambda: t("float32", 2) + t("float64"), "float32"),
+        (lambda: t("float32") + np.float64(2.0), "float32"),
+        (lambda: t("float32", 2) + t("float64", 2), "float64"),
+        (lambda: t("float32", 2) + np.ones(2), "float64"),
+        (lambda: t("float16", 2) + t("bfloat16", 2), "float32"),
+        (lambda: t("float16", 2) + t("float32", 2), "float32"),
+        (lambda: t("bfloat16", 2) * 2.0, "bfloat16"),
+        (lambda: t("int64", 2) + t("float32", 2), "float32"),
+        (lambda: t("bool", 2) * t("float16", 2), "float16"),
+        (lambda: np.arange(2) * t("float32", 2), "float32"),
+        (lambda: t("int64", 2) * 2.5, "float32"),
+        (lambda: t("int64", 2) * np.float64(2.5), "float64"),
+        (lambda: t("int64", 2) / t("int64", 2), "float32"),
+        (lambda: t("int64", 2).exp(), "float32"),
+        (lambda: t("int64", 2).mean(), "float32"),
+        (lambda: t("int64", 2) + t("int32", 2), "int64"),
+        (lambda: t("int64", 2) + 1, "int64"),
+        (lambda: t("bool", 2).sum(), "int64"),
+        (lambda: t("float16", 2) == t("float32", 2), "bool"),
+        (lambda: t("float16", 3).sum(), "float16"),
+    ],
+)
+def test_promotion(result, dtype):
+    assert result().dtype == nt.dtypes.as_dtype(dtype)
+
+
+def test_python_floats_take_the_default_dtype_and_arrays_keep_theirs():
+    assert nt.tensor([1.0]).dtype == np.float32
+    assert nt.tensor(np.array([1.0])).dtype == np.float64
+    assert nt.tensor([np.float64(1.0), 2.0]).dtype == np.float64
+    assert nt.tensor([1.0, np.float64(2.0)]).dtype == np.float64
+    assert nt.tensor([1, 2]).dtype == np.int64
+    assert nt.arange(np.float32(0), np.float32(1), np.float32(0.25)).tolist() == [0.0, 0.25, 0.5, 0.75]
+
+
+def test_the_default_dtype_can_be_set():
+    nt.set_default_dtype("float64")
+    try:
+        assert nt.zeros(2).dtype == np.float64
+        assert (nt.tensor([1, 2]) * 0.5).dtype == np.float64
+    finally:
+        nt.set_default_dtype("float32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_values_are_computed_and_added_up_in_float32(dtype):
+    ones = nt.ones(65_536, dtype=dtype, requires_grad=True)
+    assert float(ones.mean()) == 1.0
+    small = nt.full((4096,), 1.0, dtype=dtype, requires_grad=True)
+    total = small.sum()
+    assert float(total) == 4096.0
+    # Many small cotangents arrive at one leaf: they are added in float32 and rounded once.
+    x = nt.tensor(1.0, dtype=dtype, requires_grad=True)
+    y = x * 0.001
+    for _ in range(999):
+        y = y + x * 0.001
+    y.backward()
+    assert float(x.grad) == pytest.approx(1.0, rel=1e-2)
+
+
+def test_a_mixed_product_keeps_each_operands_gradient_dtype():
+    a = nt.ones(3, dtype="float32", requires_grad=True)
+    b = nt.ones(3, dtype="float64", requires_grad=True)
+    c = nt.tensor(2.0, dtype="float64", requires_grad=True)
+    ((a * c) * b).sum().backward()
+    assert (a.grad.dtype, b.grad.dtype, c.grad.dtype) == (np.float32, np.float64, np.float64)
+
+
+def test_integers_and_complex_numbers_are_refused():
+    with pytest.raises(nt.errors.DtypeError):
+        nt.tensor([1, 2], requires_grad=True)
+    with pytest.raises(nt.errors.DtypeError):
+        nt.tensor([1j])
+    with pytest.raises(nt.errors.DtypeError):
+        nt.ones(2) * 1j
+    with pytest.raises(nt.errors.DtypeError):
+        nt.neg(np.array([1j]))
