@@ -16,7 +16,8 @@ def doctest_names(doctest_namespace):
 
 @pytest.fixture(autouse=True)
 def ambient_state_is_restored():
-    """Fail a test that leaves the ambient state changed."""
+    """Fail a test that leaves the ambient state changed; start each with an empty context 0."""
+    nt.clear_default_context_tape()
     state = context.current()
     before = (state, state.grad, state.tapes, state.scopes, state.context, state.transforms)
     yield
