@@ -6,6 +6,7 @@ import numtape as nt
 from numtape.core import reverse
 from numtape.core.context import FREED, current
 from numtape.core.declare import public, registry
+from numtape.core.reader import Reader
 from numtape.core.record import Record
 from numtape.core.value import LEAF
 from numtape.tensors import Tensor
@@ -46,7 +47,7 @@ def test_the_story_of_x_times_y():
 
     # 7. The rule, on arrays.
     g = np.array([1.0, 10.0], np.float32)
-    assert reverse.pull(record, g, reverse.Reader(None))[0].tolist() == [3.0, 40.0]
+    assert reverse.pull(record, g, Reader(None))[0].tolist() == [3.0, 40.0]
 
     # 8. The sweep walks the records from the newest and returns the leaves' cotangents.
     found = reverse.reverse([(record, g)])

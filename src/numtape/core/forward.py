@@ -6,8 +6,8 @@ import numpy as np
 
 from .apply import PICK, apply
 from .op import Marker, Rule, Structure
+from .reader import Reader
 from .record import Record
-from .reverse import Reader
 
 
 def push(record: Record, tangents: list[Any], reader: Reader) -> Any:

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
-from ..errors import ClosedError, FreedError, ShapeError
-from . import recompute
+from ..dtypes import HALF_DTYPES, float32
+from ..errors import ClosedError, ShapeError
 from .apply import PICK
 from .context import FREED
-from .op import Reads, Rule
+from .op import Rule
+from .reader import Reader, raise_freed
 from .record import Gone, Link, Record
-from .value import LEAF, Stamp, Value, extras_of, wrap
-from .write import mark_written, raise_overwritten
+from .value import LEAF, Value, extras_of, wrap
+from .write import mark_written
 
 Cotangents = dict[Link, Any]
 #: Called with a record, the cotangent of its output and the cotangents of its inputs (None where not wanted).
@@ -35,9 +35,6 @@ _getrefcount = sys.getrefcount
 _ndarray = np.ndarray
 _add = np.add
 _index = attrgetter("index")
-
-# Plain numbers: a rule's reads are looked at once per record.
-OPERAND, PARAM, SHAPE, OUT, OUT_SHAPE, OPERANDS, SHAPES, INDEX = map(int, list(Reads)[:8])
 
 
 def reverse(
@@ -67,7 +64,7 @@ def reverse(
     cotangents: Cotangents = {}
     for link, cotangent in seeds:
         if type(link) is Record and link.cell is FREED:
-            _raise_freed(link)
+            raise_freed(link)
         accumulate(cotangents, link, fit(cotangent, link))
     kept: Cotangents = {}
     reader = Reader(cls)
@@ -141,26 +138,28 @@ def collect(targets: Sequence[Link]) -> list[Record]:
 
 def _useful(
     records: list[Record], wanted: set[Link] | None, required_only: bool
-) -> tuple[set[Record] | None, set[Link] | None]:
+) -> tuple[set[Link] | None, set[Link] | None]:
     """Return the records through which wanted sources are reached, and these; None means all.
 
     Raise if one of the records is dead.
     """
+    is_any_dead = any(cell.is_dead for cell in {record.cell for record in records})
     if wanted is None:
-        if not any(cell.is_dead for cell in {record.cell for record in records}):
+        if not is_any_dead:
             return None, None
         # Something is dead; it matters only if a wanted leaf lies behind it.
         links = {link for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
         wanted = {link for link in links if isinstance(link, Value) and _is_wanted(link, required_only)}
-    useful = set()
+    useful: set[Link] = set()
     for record in reversed(records):
-        links_of_record = record.inputs
-        for position, link in enumerate(links_of_record):
-            if record.needs >> position & 1 and (link in wanted or (type(link) is Record and link in useful)):
-                if record.cell.is_dead:
+        needs = record.needs
+        for link in record.inputs:
+            if needs & 1 and (link in useful or link in wanted):
+                if is_any_dead and record.cell.is_dead:
                     _raise_dead(record)
                 useful.add(record)
                 break
+            needs >>= 1
     return useful, wanted
 
 
@@ -261,124 +260,6 @@ def unbroadcast(cotangent: Any, shape: tuple[int, ...]) -> Any:
     if axes:
         cotangent = cotangent.sum(axis=axes, keepdims=True)
     return cotangent.reshape(shape)
-
-
-class Reader:
-    """Finds what rules read: as arrays, or as tensors linked to their records when `cls` is given."""
-
-    __slots__ = ("cls",)
-
-    def __init__(self, cls: type[Value] | None) -> None:
-        self.cls = cls
-
-    def operand(self, record: Record, position: int) -> Any:
-        """Return the value of an input, widened if half; raise if it is gone or was overwritten."""
-        link: Any = record.inputs[position]
-        kind = type(link)
-        if kind is Record:
-            if link.version is not None:
-                _check_stamp(record, position, link.version, link.version[1])
-            array = link.array
-            if array is None:
-                array = _missing(record, link)
-            if self.cls is not None:
-                return wrap(self.cls, array, link, link.version)
-        elif isinstance(link, Value):
-            if link.version is not None:
-                notes = record.notes
-                stamp = notes.stamps[position] if notes is not None and notes.stamps is not None else None
-                _check_stamp(record, position, link.version, stamp or 0)
-            if self.cls is not None:
-                return link
-            array = link.array
-        elif kind is Gone:
-            _raise_freed(record)
-        else:
-            return link
-        return array if array.dtype not in HALF_DTYPES else array.astype(float32)
-
-    def output(self, record: Record) -> Any:
-        """Return the output of a record."""
-        if record.version is not None:
-            version, stamp = record.version
-            if version.count != stamp:
-                raise_overwritten(record, "its own result", version)
-        array = record.array
-        if array is None:
-            array = _missing(record, record)
-        if self.cls is not None:
-            if type(array) is tuple:
-                return tuple(self._part(record, i, part) for i, part in enumerate(array))
-            return wrap(self.cls, array, record, record.version)
-        if type(array) is tuple:
-            return tuple(_widen(part) for part in array)
-        return _widen(array)
-
-    def _part(self, record: Record, position: int, array: NDArray) -> Any:
-        """Wrap one of several outputs, with a new record that picks it."""
-        from .apply import new_record
-        from .context import current
-
-        assert self.cls is not None
-        if array.dtype not in FLOAT_DTYPES:
-            return wrap(self.cls, array)
-        return wrap(self.cls, array, new_record(PICK, (record,), {"position": position}, 1, None, array, current()))
-
-    def gather(self, record: Record, rule: Rule, index: int) -> list[Any]:
-        """Return all that a rule reads, in its order; `index` is the operand whose cotangent it computes."""
-        found: list[Any] = []
-        links = record.inputs
-        for kind, key in rule.reads:
-            if kind == PARAM:
-                found.append(record.params[key])  # type: ignore[index]
-            elif kind == OPERAND:
-                found.append(self.operand(record, key))
-            elif kind == SHAPE:
-                found.append(_shape(links[key]))
-            elif kind == OUT:
-                found.append(self.output(record))
-            elif kind == OUT_SHAPE:
-                found.append(record.shape)
-            elif kind == OPERANDS:
-                found.append(tuple(self.operand(record, i) for i in range(len(links))))
-            elif kind == SHAPES:
-                found.append(tuple(map(_shape, links)))
-            elif kind == INDEX:
-                found.append(index)
-            else:
-                found.append(tuple(bool(record.needs >> i & 1) for i in range(len(links))))
-        return found
-
-
-def _shape(link: Link) -> Any:
-    if type(link) is Record:
-        return link.shape
-    return np.shape(link.array if isinstance(link, Value) else link)
-
-
-def _widen(array: NDArray) -> NDArray:
-    return array if array.dtype not in HALF_DTYPES else array.astype(float32)
-
-
-def _check_stamp(record: Record, position: int, version: Stamp, stamp: int) -> None:
-    if version[0].count != stamp:
-        name = record.op.arguments[0 if record.op.is_variadic else position]
-        raise_overwritten(record, f"the value of {name!r}", version[0])
-
-
-def _missing(reader: Record, maker: Record) -> NDArray:
-    """Make a dropped value again; a freed one is an error."""
-    if maker.cell is FREED or reader.cell is FREED:
-        _raise_freed(reader)
-    array: NDArray = recompute.value(maker)
-    return array
-
-
-def _raise_freed(record: Record) -> None:
-    raise FreedError(
-        f"{record.op.name} at {record.site}: an earlier backward has freed the arrays of this graph. Call the first "
-        "backward with retain_graph=True, or add the losses and call backward once."
-    )
 
 
 def _free_operands(record: Record) -> None:

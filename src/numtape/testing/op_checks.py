@@ -16,8 +16,9 @@ from ..core import batching, forward
 from ..core.declare import registry
 from ..core.gradients import link_of
 from ..core.op import NON_DIFFERENTIABLE, Composite, Op, Structure
+from ..core.reader import Reader
 from ..core.record import Record
-from ..core.reverse import Reader, collect, reverse
+from ..core.reverse import collect, reverse
 from ..core.value import LEAF, Value, wrap
 from ..dtypes import FLOAT_DTYPES
 from ..ops.samples import Rejected, Sample
