@@ -186,17 +186,24 @@ def test_an_exception_at_any_op_leaves_the_ambient_state_as_it_was(run):
     x = nt.tensor([0.1, 0.2, 0.3], dtype="float64")
     expected = nt.grad(program)(x).numpy()
     state = context.current()
-    for k in [0, 1, 2, 3, 50, 100, 150, 200, 201, 210, 300, 400]:
-        before = [getattr(state, name) for name in state.__slots__]
+    before = [getattr(state, name) for name in state.__slots__]
+    k = 0
+    raised = True
+    while raised:
+        raised = False
         try:
             with RaiseAt(k):
                 run(x)
         except FloatingPointError:
-            pass
+            raised = True
         assert context.current() is state
         assert [getattr(state, name) for name in state.__slots__] == before
-        assert nt.grad(program)(x).numpy().tobytes() == expected.tobytes()
         assert x.node is None
+        # Near the start, at the end, and now and then: the next gradient has the same bits.
+        if k < 5 or k % 50 == 0 or not raised:
+            assert nt.grad(program)(x).numpy().tobytes() == expected.tobytes()
+        k += 1
+    assert k > 200
 
 
 def test_eight_threads_of_independent_work_give_serial_bits():

@@ -5,7 +5,7 @@ forward push over the same records. So ops and functions made of ops are checked
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,11 +96,12 @@ def leaves(operands: list[NDArray]) -> list[Any]:
     return [wrap(Tensor, x.copy(), LEAF) for x in operands]
 
 
-def vjp(case: Case, operands: list[NDArray], cotangents: list[NDArray]) -> list[NDArray]:
-    """Return the cotangents of the operands."""
+def vjp(case: Case, operands: list[NDArray], cotangents: Sequence[NDArray | None]) -> list[NDArray]:
+    """Return the cotangents of the operands; an output may be left without a cotangent."""
     tensors = leaves(operands)
     outs = case.values(tensors)
-    seeds = [(link_of(y), g) for y, g in zip(outs, cotangents, strict=True) if y.node is not None]
+    pairs = zip(outs, cotangents, strict=True)
+    seeds = [(link_of(y), g) for y, g in pairs if y.node is not None and g is not None]
     found = reverse(seeds, tensors)
     return [np.asarray(found.get(x, np.zeros(x.shape))) for x in tensors]
 
@@ -187,12 +188,13 @@ def transpose_gap(case: Case, operands: list[NDArray], what: Any) -> None:
     outs = outputs(case)
     for i, j in itertools.product(range(len(outs)), range(len(operands))):
         tangents = [d * (k == j) for k, d in enumerate(directions(operands, 2))]
-        cotangents = [d * (k == i) for k, d in enumerate(directions(outs, 3))]
+        cotangent = directions(outs, 3)[i]
         pushed = jvp(case, operands, tangents)
-        pulled = vjp(case, operands, cotangents)
-        left = np.sum(cotangents[i] * pushed[i])
+        # The other outputs get no cotangent at all: rules must take None for them.
+        pulled = vjp(case, operands, [cotangent if k == i else None for k in range(len(outs))])
+        left = np.sum(cotangent * pushed[i])
         right = np.sum(pulled[j] * tangents[j])
-        size = np.sum(np.abs(cotangents[i] * pushed[i])) + np.sum(np.abs(pulled[j] * tangents[j])) + 1.0
+        size = np.sum(np.abs(cotangent * pushed[i])) + np.sum(np.abs(pulled[j] * tangents[j])) + 1.0
         assert abs(left - right) <= 1e-11 * size, f"VJP of {case.name} is not its JVP's transpose on {what}"
 
 
