@@ -78,7 +78,7 @@ OUT_IS_ARRAY = (
     "numpy()."
 )
 CLEARED = (
-    ", which was cleared, reset or closed since, and a wanted source lies behind it. Take gradients before "
+    ", which was cleared, rewound, reset or closed since, and a wanted source lies behind it. Take gradients before "
     "clearing, or detach() what crosses."
 )
 FREED = (

@@ -299,3 +299,38 @@ def test_gradients_keep_the_dtype_and_shape_of_their_input(dtype):
     assert x.grad.shape == x.shape
     assert x.grad.array.flags.c_contiguous
     assert x.grad.node is None
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        lambda x: x @ nt.ones(7, 7),
+        lambda x: x.reshape(7),
+        lambda x: x[100],
+        lambda x: x + nt.ones(5),
+        lambda x: nt.concat([x, nt.ones(2)]),
+        lambda x: nt.inv(x * 0.0),
+        lambda x: nt.sum(x, axis=9),
+    ],
+)
+def test_an_error_of_an_op_leaves_nothing_behind_with_the_collector_off(fail):
+    x = nt.ones(3, 3, requires_grad=True)
+
+    def attempt():
+        with nt.Tape():
+            y = x * 2.0
+            try:
+                fail(y)
+            except nt.errors.NumtapeError as error:
+                assert error.__cause__ is not error
+
+    attempt()
+    gc.collect()
+    gc.disable()
+    try:
+        before = live_records()
+        for _ in range(5):
+            attempt()
+        assert live_records() == before
+    finally:
+        gc.enable()

@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0"
 
-from typing import Any
+from typing import Any as _Any
 
 from . import errors as errors
 from . import tree as tree
@@ -65,9 +65,10 @@ from .testing.gradients import check_gradients as check_gradients
 
 TrackedTensor = Tensor
 manual_seed = seed
+detach = stop_gradient  # noqa: F405
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     """Return an op by any of its spellings; `dir` lists them all."""
     if name in _public:
         return _public[name]

@@ -16,7 +16,7 @@ from .core.declare import numpy_faces, public
 from .core.inplace import write_op
 from .core.value import Value, wrap
 from .core.write import check_writable, link_version, mark_written
-from .errors import ArgumentError, LeavesTapeError, UnsupportedError
+from .errors import ArgumentError, LeavesTapeError, NumtapeError, UnsupportedError
 
 #: NumPy functions that look only at shape and dtype, or compare: nothing to differentiate is lost by running them.
 VALUE_FREE = frozenset(
@@ -88,8 +88,14 @@ def array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any)
     face = numpy_faces.get(function)
     if face is not None:
         bound = _bind(function, face, args, kwargs)
+        is_tracked = any(isinstance(x, Value) and x.node is not None for x in tree.leaves((args, kwargs)))
         if bound is not None:
-            return face(*bound[0], **bound[1])
+            try:
+                return face(*bound[0], **bound[1])
+            except NumtapeError:
+                # NumPy may have options that we do not; if it refuses as well, its error is as good.
+                if is_tracked or function in MUTATORS:
+                    raise
     return _fall_back(function, args, kwargs, title, is_safe=function in VALUE_FREE, is_mutator=function in MUTATORS)
 
 

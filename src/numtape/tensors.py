@@ -108,6 +108,7 @@ class Tensor(Members):
     __xor__ = _operator(ops.bitwise_xor)
     __rxor__ = _swapped(ops.bitwise_xor)
     __invert__ = ops.bitwise_not
+    __round__ = ops.round
     __getitem__ = ops.getitem
     __setitem__ = setitem
 

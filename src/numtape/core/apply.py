@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
-from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, check_supported, float32, promote, widened
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, check_supported, default_dtype, float32, promote, widened
 from ..errors import (
     ArgumentError,
     AxisError,
@@ -94,9 +94,18 @@ def as_operand(op: Op, operand: Any, position: int = 0) -> Any:
         raise
     except (ValueError, TypeError) as error:
         raise OperandError(f"{op.name}: {operand!r} is no tensor, array or number ({error}).") from error
+    if array.dtype == np.float64 and _is_plain_list(operand):
+        # Python floats in a list have no dtype of their own, as single ones have none.
+        array = array.astype(default_dtype())
     if array.dtype.kind not in "biufcV":
         raise OperandError(f"{op.name}: an operand of type {type(operand).__name__} is no tensor, array or number.")
     return array
+
+
+def _is_plain_list(operand: Any) -> bool:
+    if isinstance(operand, list | tuple):
+        return all(map(_is_plain_list, operand))
+    return type(operand) in _NUMBERS
 
 
 def watch_on_use(state: State, value: Value) -> None:
@@ -118,6 +127,8 @@ def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
         arrays, target = _cast(op, arrays, promoted)
     try:
         out = op.forward(tuple(arrays), **params) if op.is_variadic else op.forward(*arrays, **params)
+    except NumtapeError:
+        raise
     except (ValueError, TypeError, IndexError, ArithmeticError) as error:
         raise explain(op, arrays, error) from error
     if type(out) is tuple:
@@ -175,8 +186,6 @@ def _finish(out: Any, target: Dtype | None) -> Any:
 
 def explain(op: Op, arrays: Sequence[Any], error: Exception) -> Exception:
     """Turn an error of the forward into one that names the op, the shapes and what to do."""
-    if isinstance(error, NumtapeError):
-        return error
     names = [f"{op.arguments[0]}[{i}]" for i in range(len(arrays))] if op.is_variadic else op.arguments
     shapes = " and ".join(
         f"{name} has shape {np.shape(array)}" for name, array in zip(names, arrays, strict=False) if array is not None

@@ -17,13 +17,16 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
+from .. import tree
 from .._typing import Rule as RuleFunction
+from ..dtypes import HALF_DTYPES, float32, promote
 from ..errors import ArgumentError, OperandError
 from . import batching
 from .apply import apply
 from .faces import binary, single, unary
 from .inplace import write_op
 from .op import NON_DIFFERENTIABLE, REQUIRED, Composite, Facts, Marker, Op, Structure
+from .value import Value
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -169,6 +172,8 @@ def composed(**facts: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = cast(Any, function).__name__.strip("_")
         face = _with_spellings(function)
+        if facts.get("precision") == "widen":
+            face = _widened(face)
         entry = Composite(name, face, Facts(**{"cost": _free, **_as_tuples(facts)}))
         return cast(Callable[P, R], _register(entry, face))
 
@@ -363,6 +368,24 @@ def _with_spellings(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(kwargs.get("axis"), list | tuple):
             kwargs["axis"] = _plain_axis(title, kwargs["axis"])
         return function(*args, **kwargs)
+
+    return face
+
+
+def _widened(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a composed function run in float32 on half operands and round its results once, at the end."""
+
+    @functools.wraps(function)
+    def face(*args: P.args, **kwargs: P.kwargs) -> R:
+        halves = [x for x in tree.leaves((args, kwargs)) if getattr(x, "dtype", None) in HALF_DTYPES]
+        if not halves:
+            return function(*args, **kwargs)
+        target = promote([x.array if isinstance(x, Value) else x for x in halves])
+        wide_args, wide_kwargs = tree.map(
+            lambda x: x.astype(float32) if getattr(x, "dtype", None) in HALF_DTYPES else x, (args, kwargs)
+        )
+        out = function(*wide_args, **wide_kwargs)
+        return cast(R, tree.map(lambda x: x.astype(target) if getattr(x, "dtype", None) == float32 else x, out))
 
     return face
 

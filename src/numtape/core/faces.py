@@ -11,6 +11,7 @@ import numpy as np
 
 from .._typing import Dtype
 from ..dtypes import float32, float64, is_float
+from ..errors import NumtapeError
 from .apply import apply, explain, new_record, tracked_operands, watch_on_use, wrap_parts
 from .context import peek
 from .inplace import write_op
@@ -44,6 +45,8 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
             return apply(op, (x,), params or {})
         try:
             result = forward(array) if params is None else forward(array, **params)
+        except NumtapeError:
+            raise
         except (ValueError, TypeError, IndexError) as error:
             raise explain(op, (array,), error) from error
         if type(result) is not _ndarray:
@@ -142,6 +145,8 @@ def binary(op: Op, is_operator: bool = False) -> Callable[..., Any]:
             elif x is None:
                 a = x = _CONSTANTS[dtype].get(a) or _constant(a, dtype)
             result = forward(x, y)
+        except NumtapeError:
+            raise
         except (ValueError, TypeError, OverflowError) as error:
             raise explain(op, (x, y), error) from error
         if type(result) is not _ndarray:
@@ -182,6 +187,8 @@ def _on_arrays(op: Op, a: Any, b: Any) -> Any:
     if type(a) is _ndarray and a.dtype is b.dtype and (a.dtype is float32 or a.dtype is float64):
         try:
             return _asarray(op.forward(a, b))
+        except NumtapeError:
+            raise
         except (ValueError, TypeError) as error:
             raise explain(op, (a, b), error) from error
     return apply(op, (a, b), {})

@@ -169,8 +169,9 @@ def _is_wanted(leaf: Value, required_only: bool) -> bool:
 
 def _raise_dead(record: Record) -> None:
     raise ClosedError(
-        f"{record.op.name}: the result of {record.site} belongs to {record.cell.owner}, which was cleared, reset or "
-        "closed since, and a wanted source lies behind it. Take gradients before clearing, or detach() what crosses."
+        f"{record.op.name}: the result of {record.site} belongs to {record.cell.owner}, which was cleared, rewound, "
+        "reset or closed since, and a wanted source lies behind it. Take gradients before clearing, or detach() what "
+        "crosses."
     )
 
 
@@ -205,7 +206,7 @@ def _pull_any(record: Record, g: Any, reader: "Reader", cotangents: Cotangents, 
         if cotangent is not None:
             accumulate(cotangents, link, cotangent)
     if on_step is not None:
-        on_step(record, g, produced)
+        on_step(record, g, [part.cotangent if type(part) is _Part else part for part in produced])
 
 
 class _Part:

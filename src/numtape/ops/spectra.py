@@ -8,34 +8,89 @@ import numpy as np
 from .._typing import Array
 from ..core import batching
 from ..core.declare import differentiable, face_of, numpy_faces
-from ..errors import ArgumentError, ShapeError
+from ..core.value import Value
+from ..errors import ArgumentError, GradientError, ShapeError
 from .decompositions import asymmetric_rejected, symmetric, symmetric_part
 from .samples import rejected, sample, values
 from .selection import where
 from .systems import check_matrix, cubic_cost, matrices_with, run, square_rejected, symmetric_with, transposed
 
 
-def _inverse_differences(x: Array) -> Array:
-    """Return ``1 / (x_j - x_i)``, and 0 where the two are equal but for rounding."""
-    array = x.array if hasattr(x, "array") else x
+def _plain(x: Any) -> Any:
+    return x.array if isinstance(x, Value) else x
+
+
+def _is_equal(x: Array) -> Any:
+    """Say for each pair of values, but for the same one twice, if they are equal but for rounding."""
+    array = _plain(x)
     gaps = array[..., None, :] - array[..., :, None]
     scale = np.max(np.abs(array), axis=-1, initial=0.0)[..., None, None]
     is_equal = np.abs(gaps) <= 8 * array.shape[-1] * np.finfo(array.dtype).eps * scale
-    differences = x[..., None, :] - x[..., :, None]
-    return where(is_equal, 0.0, 1.0 / where(is_equal, 1.0, differences))
+    return is_equal & ~np.eye(array.shape[-1], dtype=bool)
+
+
+def _is_zero(s: Array, rows: int, columns: int) -> Any:
+    """Say for each singular value if it is zero but for rounding."""
+    array = _plain(s)
+    largest = np.max(array, axis=-1, initial=0.0, keepdims=True)
+    return array <= max(rows, columns) * np.finfo(array.dtype).eps * largest
+
+
+def _inverse_differences(x: Array, is_equal: Any) -> Array:
+    """Return ``1 / (x_j - x_i)``, and 0 on the diagonal and where the two are equal."""
+    is_equal = is_equal | np.eye(x.shape[-1], dtype=bool)
+    return _inverse_or_zero(x[..., None, :] - x[..., :, None], is_equal)
 
 
 def _inverse_or_zero(x: Array, is_zero: Any) -> Array:
     return where(is_zero, 0.0, 1.0 / where(is_zero, 1.0, x))
 
 
-def _inverse_values(s: Array, rows: int, columns: int) -> tuple[Array, Array]:
-    """Return ``1 / s`` and ``1 / (s_i + s_j)``, and 0 where singular values are zero but for rounding."""
-    array = s.array if hasattr(s, "array") else s
-    largest = np.max(array, axis=-1, initial=0.0, keepdims=True)
-    is_zero = array <= max(rows, columns) * np.finfo(array.dtype).eps * largest
-    sums = s[..., None, :] + s[..., :, None]
-    return _inverse_or_zero(s, is_zero), _inverse_or_zero(sums, is_zero[..., None, :] & is_zero[..., :, None])
+def _is_felt(x: Any, *scales: Any) -> Any:
+    """Say which elements of matrices are not zero, beyond what rounding leaves of the largest elements of `scales`."""
+    x = _plain(x)
+    largest: Any = 0.0
+    for scale in scales:
+        if scale is not None:
+            largest = np.maximum(largest, np.max(np.abs(_plain(scale)), axis=(-2, -1), initial=0.0, keepdims=True))
+    return np.abs(x) > max(1e-12, 8 * x.shape[-1] * np.finfo(x.dtype).eps) * largest
+
+
+def _is_told_apart(g: Any, *vectors: Any) -> Any:
+    """Say which pairs of values have different cotangents `g`, given that those of vectors are not all zero.
+
+    A differentiable function of the values alone has equal cotangents at equal values. With others, the vectors that
+    belong to them matter, also if the cotangents of these happen to be zero, as in ``v @ diag(w) @ v.T`` for ``w = 0``.
+    """
+    if g is None:
+        return False
+    g = _plain(g)
+    return _is_felt(g[..., None, :] - g[..., :, None], g[..., None, :]) & _is_used(*vectors)[..., None]
+
+
+def _is_used(*vectors: Any) -> Any:
+    """Say if a cotangent of vectors is not zero; with one axis of length 1 in place of theirs."""
+    return np.logical_or.reduce([np.any(_plain(v) != 0, axis=(-2, -1))[..., None] for v in vectors if v is not None])
+
+
+def _refuse_pairs(name: str, values: str, alone: str, lost: Any) -> None:
+    """Raise if a derivative would lose what belongs to a pair of equal values."""
+    if np.any(lost):
+        *_, i, j = np.argwhere(lost)[0]
+        raise GradientError(
+            f"{name}: {values} {i} and {j} are equal, so the derivative of their vectors does not exist; "
+            f"differentiate a function of the values ({alone}), or break the tie."
+        )
+
+
+def _refuse_zeros(lost: Any) -> None:
+    """Raise if a derivative would lose what belongs to a zero singular value of a matrix that is not square."""
+    if np.any(lost):
+        place = np.argwhere(lost)[0][-1]
+        raise GradientError(
+            f"svd: singular value {place} is zero and the matrix is not square, so the derivative of its vectors does "
+            "not exist; differentiate a function of the values (svdvals), or of the vectors of the other values."
+        )
 
 
 def diagonal_matrices(x: Array) -> Array:
@@ -46,27 +101,41 @@ def diagonal_matrices(x: Array) -> Array:
 def _svd_pull(g: Sequence[Any], out: tuple[Array, Array, Array]) -> Array:
     # With a and b the antisymmetric parts of u^T g_u and v^T g_v, e = 1 / (s_j - s_i) and h = 1 / (s_i + s_j):
     # u ((a + b) e + (a - b) h + diag(g_s)) v^T, and what g_u and g_v hold beside the columns of u and v, over s.
-    # Written so, only the first term is singular for equal values, and it is the one that invariance makes vanish.
     g_u, g_s, g_vh = g
     u, s, vh = out
     rows, columns = u.shape[-2], vh.shape[-1]
     inner: Any = 0.0 if g_s is None else diagonal_matrices(g_s)
     beside: Any = 0.0
     if g_u is not None or g_vh is not None:
-        inverse, over_sums = _inverse_values(s, rows, columns)
+        is_zero = _is_zero(s, rows, columns)
+        both_zero = is_zero[..., None, :] & is_zero[..., :, None]
+        is_equal = _is_equal(s) | both_zero & ~np.eye(s.shape[-1], dtype=bool)
+        over_values = _inverse_or_zero(s, is_zero)
+        over_sums = _inverse_or_zero(s[..., None, :] + s[..., :, None], both_zero)
+        matters = _is_told_apart(g_s, g_u, g_vh)
+        if rows != columns and g_s is not None:
+            # For those of zero: a singular value of its own has a corner there.
+            _refuse_zeros(is_zero & (_plain(g_s) != 0) & _is_used(g_u, g_vh))
         a: Any = 0.0
         b: Any = 0.0
         if g_u is not None:
             projected = transposed(u) @ g_u
+            matters = matters | _is_felt(projected, g_u)
             a = (projected - transposed(projected)) * 0.5
             if rows > columns:
-                beside = ((g_u - u @ projected) * inverse[..., None, :]) @ vh
+                rest = g_u - u @ projected
+                _refuse_zeros(is_zero & np.any(_is_felt(rest, g_u), axis=-2))
+                beside = (rest * over_values[..., None, :]) @ vh
         if g_vh is not None:
             projected = vh @ transposed(g_vh)
+            matters = matters | _is_felt(projected, g_vh)
             b = (projected - transposed(projected)) * 0.5
             if columns > rows:
-                beside = (u * inverse[..., None, :]) @ (g_vh - transposed(projected) @ vh)
-        inner = inner + (a + b) * _inverse_differences(s) + (a - b) * over_sums
+                rest = g_vh - transposed(projected) @ vh
+                _refuse_zeros(is_zero & np.any(_is_felt(rest, g_vh), axis=-1))
+                beside = (u * over_values[..., None, :]) @ rest
+        _refuse_pairs("svd", "singular values", "svdvals", is_equal & matters)
+        inner = inner + (a + b) * _inverse_differences(s, is_equal) + (a - b) * over_sums
     return u @ inner @ vh + beside
 
 
@@ -75,16 +144,26 @@ def _svd_push(t: Array, out: tuple[Array, Array, Array]) -> tuple[Array, Array, 
     # dv = v (p e - q h), each with what lies beside the columns, and ds is the diagonal of m.
     u, s, vh = out
     rows, columns = u.shape[-2], vh.shape[-1]
-    inverse, over_sums = _inverse_values(s, rows, columns)
+    is_zero = _is_zero(s, rows, columns)
+    both_zero = is_zero[..., None, :] & is_zero[..., :, None]
+    is_equal = _is_equal(s) | both_zero & ~np.eye(s.shape[-1], dtype=bool)
+    over_values = _inverse_or_zero(s, is_zero)
+    over_sums = _inverse_or_zero(s[..., None, :] + s[..., :, None], both_zero)
     m = transposed(u) @ t @ transposed(vh)
-    turned = (m + transposed(m)) * 0.5 * _inverse_differences(s)
-    twisted = (m - transposed(m)) * 0.5 * over_sums
+    even, odd = (m + transposed(m)) * 0.5, (m - transposed(m)) * 0.5
+    _refuse_pairs("svd", "singular values", "svdvals", is_equal & (_is_felt(even, t) | both_zero & _is_felt(odd, t)))
+    turned = even * _inverse_differences(s, is_equal)
+    twisted = odd * over_sums
     du = u @ (turned + twisted)
     dvh = transposed(turned - twisted) @ vh
     if rows > columns:
-        du = du + (t @ transposed(vh) - u @ m) * inverse[..., None, :]
+        rest = t @ transposed(vh) - u @ m
+        _refuse_zeros(is_zero & np.any(_is_felt(rest, t), axis=-2))
+        du = du + rest * over_values[..., None, :]
     if columns > rows:
-        dvh = dvh + (transposed(u) @ t - m @ vh) * inverse[..., :, None]
+        rest = transposed(u) @ t - m @ vh
+        _refuse_zeros(is_zero & np.any(_is_felt(rest, t), axis=-1))
+        dvh = dvh + rest * over_values[..., :, None]
     return du, (transposed(u) * transposed(t @ transposed(vh))).sum(axis=-1), dvh
 
 
@@ -127,8 +206,8 @@ def _named(name: str, samples: list[Any]) -> list[Any]:
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
-    kinks="U and Vh where singular values are equal, or zero: there the derivative is taken of what does not depend on "
-    "the choice of vectors",
+    kinks="U and Vh where singular values are equal, or zero if x is not square: a derivative that needs their vectors "
+    "raises GradientError",
     reference=lambda x: np.linalg.svd(x, full_matrices=False),
     samples=lambda: _named("svd", _svd_samples()),
 )
@@ -152,8 +231,9 @@ def svd(x: Array, full_matrices: bool = False, compute_uv: bool = True) -> Any:
     """Return `U`, the singular values `S` and `Vh` with ``x = U @ diag(S) @ Vh``.
 
     Singular vectors are determined up to their sign, those of equal singular values up to a rotation; a function of
-    them has a derivative only if it does not depend on that choice. Of equal values, the derivative is right for
-    functions of S, and for others whose first-order dependence on a mixing of the vectors vanishes.
+    them has a derivative only if it does not depend on that choice. Where singular values are equal, functions of S
+    and of the vectors of the other values have one; for what needs the vectors of the equal ones, there is an error.
+    In forward mode, use `svdvals` there.
 
     Args:
         x: of shape (..., m, n). With ``k = min(m, n)``, the results have shapes (..., m, k), (..., k) and (..., k, n).
@@ -227,7 +307,10 @@ def _eigh_pull(g: Sequence[Any], out: tuple[Array, Array]) -> Array:
     inner: Any = 0.0 if g_w is None else diagonal_matrices(g_w)
     if g_v is not None:
         projected = transposed(v) @ g_v
-        inner = inner + (projected - transposed(projected)) * 0.5 * _inverse_differences(w)
+        is_equal = _is_equal(w)
+        matters = _is_felt(projected, g_v) | _is_told_apart(g_w, g_v)
+        _refuse_pairs("eigh", "eigenvalues", "eigvalsh", is_equal & (matters | transposed(matters)))
+        inner = inner + (projected - transposed(projected)) * 0.5 * _inverse_differences(w, is_equal)
     return v @ inner @ transposed(v)
 
 
@@ -236,7 +319,10 @@ def _eigh_push(t: Array, out: tuple[Array, Array]) -> tuple[Array, Array]:
     w, v = out
     t = symmetric(t)
     moved = t @ v
-    return (v * moved).sum(axis=-2), v @ (transposed(v) @ moved * _inverse_differences(w))
+    m = transposed(v) @ moved
+    is_equal = _is_equal(w)
+    _refuse_pairs("eigh", "eigenvalues", "eigvalsh", is_equal & _is_felt(m, t))
+    return (v * moved).sum(axis=-2), v @ (m * _inverse_differences(w, is_equal))
 
 
 def _eigh_samples() -> list[Any]:
@@ -274,8 +360,7 @@ def _check_uplo(name: str, uplo: str) -> None:
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
-    kinks="the eigenvectors where eigenvalues are equal: there the derivative is taken of what does not depend on the "
-    "choice of vectors",
+    kinks="the eigenvectors where eigenvalues are equal: a derivative that needs their vectors raises GradientError",
     numpy=np.linalg.eigh,
     samples=lambda: [*_eigh_samples(), *_eigh_rejected("eigh")],
 )
@@ -299,7 +384,8 @@ def eigh(x: Array, UPLO: str = "L") -> Any:
 
     The function is one of the symmetric part of `x`, so its gradient is symmetric. Eigenvectors are determined up to
     their sign, those of equal eigenvalues up to a rotation; a function of them has a derivative only if it does not
-    depend on that choice.
+    depend on that choice. Where eigenvalues are equal, functions of the eigenvalues and of the other eigenvectors have
+    one; for what needs the eigenvectors of the equal ones, there is an error. In forward mode, use `eigvalsh` there.
 
     Args:
         x: symmetric matrices, of shape (..., n, n).
@@ -307,6 +393,7 @@ def eigh(x: Array, UPLO: str = "L") -> Any:
 
     Raises:
         ArgumentError: if a matrix is not nearly symmetric.
+        GradientError: in a derivative that needs the eigenvectors of equal eigenvalues.
 
     Example:
         >>> nt.eigh(np.array([[2.0, 1.0], [1.0, 2.0]])).eigenvalues

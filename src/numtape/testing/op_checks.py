@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .._typing import NDArray
@@ -20,7 +21,7 @@ from ..core.reader import Reader
 from ..core.record import Record
 from ..core.reverse import collect, reverse
 from ..core.value import LEAF, Value, wrap
-from ..dtypes import FLOAT_DTYPES
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES
 from ..ops.samples import Rejected, Sample
 from ..tensors import Tensor
 
@@ -258,6 +259,26 @@ def check_low_precision(entry: Op | Composite, sample: Sample) -> None:
         assert_close(a, e, 2e-4, f"float32 {entry.name}{sample}")
 
 
+def check_halves(entry: Op | Composite, sample: Sample) -> None:
+    """In half precision, values and gradients are those of float32 on the same operands, to the half's precision."""
+    case = case_of(entry, sample)
+    for dtype in HALF_DTYPES:
+        halves = [x.astype(dtype) for x in case.operands]
+        wide = [x.astype(np.float32) for x in halves]
+        with np.errstate(all="ignore"):
+            expected = [np.asarray(y) for y in case.values(list(wide))]
+            actual = [np.asarray(y) for y in case.values(list(halves))]
+        precision = float(ml_dtypes.finfo(dtype).eps)
+        # An op rounds once; a function made of ops rounds between them, unless it says precision="widen".
+        is_once = isinstance(entry, Op) or entry.facts.precision == "widen"
+        for a, e in zip(actual, expected, strict=True):
+            assert_close(a, e.astype(dtype), (1 if is_once else 16) * precision, f"{dtype} {entry.name}{sample}")
+        cotangents = [d.astype(dtype).astype(np.float32) for d in directions(expected, 8)]
+        gradients = zip(vjp(case, halves, cotangents), vjp(case, wide, cotangents), strict=True)
+        for a, e in gradients:
+            assert_close(a, e, 32 * precision, f"gradient of {dtype} {entry.name}{sample}")
+
+
 def check_inputs_unchanged(entry: Op | Composite, sample: Sample) -> None:
     """Neither forward nor reverse writes to an operand."""
     case = case_of(entry, sample)
@@ -433,6 +454,7 @@ DERIVATIVE_CHECKS = {
     "transpose": check_transpose,
     "second order": check_second_order,
     "dtypes": check_dtypes,
+    "halves": check_halves,
     "inputs unchanged": check_inputs_unchanged,
     "layouts": check_layouts,
     "pattern": check_pattern,
