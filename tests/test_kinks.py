@@ -52,17 +52,32 @@ DEPENDENT = [[1.0, 2.0], [2.0, 4.0]]
 NO_QR = "qr: the first 2 columns of a matrix are linearly dependent; there, Q and R have no derivative."
 
 
+def _vectors_of_equal_singular_values(x):
+    u, s, vh = nt.svd(x)
+    return u * nt.sqrt(s) @ vh
+
+
+def _vectors_of_a_zero_singular_value(x):
+    u, s, vh = nt.svd(x)
+    return u * s @ vh
+
+
+def _vectors_of_equal_eigenvalues(x):
+    w, v = nt.eigh(x)
+    return (v * nt.sqrt(w) @ v.T)[0, 1]
+
+
+def _projector_onto_another_eigenvector(x):
+    v = nt.eigh(x).eigenvectors
+    return v[:, 2:] @ v[:, 2:].T * WEIGHTS
+
+
+def _projector_onto_another_singular_vector(x):
+    u = nt.svd(x).U
+    return u[:, :1] @ u[:, :1].T * WEIGHTS
+
+
 WEIGHTS = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
-
-
-def _plane_of_equal_singular_values(x):
-    u, _, _ = nt.svd(x)
-    return u[:, 1:] @ u[:, 1:].T * WEIGHTS
-
-
-def _plane_of_equal_eigenvalues(x):
-    _, vectors = nt.eigh(x)
-    return vectors[:, :2] @ vectors[:, :2].T * WEIGHTS
 
 
 CASES: dict[str, list[At | Raises | SomeOrder]] = {
@@ -118,7 +133,7 @@ CASES: dict[str, list[At | Raises | SomeOrder]] = {
         At(
             lambda mean, target, var: nt.gaussian_nll_loss(mean, target, var, eps=0.5),
             ([1.0], [0.0], [0.5]),
-            ([2.0], [-2.0], [0.0]),
+            ([2.0], [-2.0], [-1.0]),
         )
     ],
     "cosine_embedding_loss": [
@@ -144,18 +159,38 @@ CASES: dict[str, list[At | Raises | SomeOrder]] = {
     "norm": [At(nt.norm, ([0.0, 0.0],), ([0.0, 0.0],)), At(nt.norm, (ZEROS,), (ZEROS,))],
     "svd": [
         At(
-            _plane_of_equal_singular_values,
+            _projector_onto_another_singular_vector,
             (np.diag([3.0, 1.0, 1.0]).tolist(),),
-            ([[0.0, -0.5, -0.75], [-1.5, 0.0, 0.0], [-2.25, 0.0, 0.0]],),
-        )
+            ([[0.0, 0.5, 0.75], [1.5, 0.0, 0.0], [2.25, 0.0, 0.0]],),
+        ),
+        At(lambda x: nt.svd(x).S, (EYE,), (EYE,)),
+        Raises(
+            _vectors_of_equal_singular_values,
+            (EYE,),
+            "svd: singular values 0 and 1 are equal, so the derivative of their vectors does not exist; differentiate "
+            "a function of the values (svdvals), or break the tie.",
+        ),
+        Raises(
+            _vectors_of_a_zero_singular_value,
+            ([*RANK_ONE, [0.0, 0.0]],),
+            "svd: singular value 1 is zero and the matrix is not square, so the derivative of its vectors does not "
+            "exist; differentiate a function of the values (svdvals), or of the vectors of the other values.",
+        ),
     ],
     "svdvals": [At(nt.svdvals, (EYE,), (EYE,))],
     "eigh": [
         At(
-            _plane_of_equal_eigenvalues,
+            _projector_onto_another_eigenvector,
             (np.diag([1.0, 1.0, 3.0]).tolist(),),
-            ([[0.0, 0.0, -1.5], [0.0, 0.0, -2.5], [-1.5, -2.5, 0.0]],),
-        )
+            ([[0.0, 0.0, 1.5], [0.0, 0.0, 2.5], [1.5, 2.5, 0.0]],),
+        ),
+        At(lambda x: nt.eigh(x).eigenvalues, (EYE,), (EYE,)),
+        Raises(
+            _vectors_of_equal_eigenvalues,
+            (EYE,),
+            "eigh: eigenvalues 0 and 1 are equal, so the derivative of their vectors does not exist; differentiate a "
+            "function of the values (eigvalsh), or break the tie.",
+        ),
     ],
     "eigvalsh": [At(nt.eigvalsh, (EYE,), (EYE,))],
     "slogdet": [

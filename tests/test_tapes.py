@@ -796,7 +796,7 @@ def test_reset_invalidates_what_was_recorded():
     with tape:
         y = (x * x).sum()
     tape.reset()
-    with pytest.raises(ClosedError, match="belongs to a tape, which was cleared, reset or closed since"):
+    with pytest.raises(ClosedError, match="belongs to a tape, which was cleared, rewound, reset or closed since"):
         tape.backward(y)
     with pytest.raises(ClosedError):
         y.backward()

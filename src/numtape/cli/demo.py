@@ -43,23 +43,25 @@ def curve(losses: list[float], height: int = 10, width: int = 60) -> str:
     return "\n".join([*lines, f"{'':8} +{'-' * len(columns)} {len(losses)} steps"])
 
 
-def fit(steps: int) -> tuple[Tensor, Tensor, list[float], Tape]:
-    """Return exponent, log factor, the loss at each step, and the tape of the last one."""
+def fit(steps: int) -> tuple[Tensor, Tensor, list[float], str]:
+    """Return exponent, log factor, the loss at each step, and the summary of the first step's tape."""
     distance = tensor([d for d, _ in PLANETS.values()], dtype="float64", name="distance")
     period = tensor([p for _, p in PLANETS.values()], dtype="float64", name="period")
     exponent = tensor(1.0, dtype="float64", requires_grad=True, name="exponent")
     log_factor = tensor(0.5, dtype="float64", requires_grad=True, name="log_factor")
-    losses = []
+    losses: list[float] = []
+    summary = ""
     tape = Tape()
     for _ in range(steps):
         with tape:
             loss = misfit(exponent, log_factor, distance, period)
+        summary = summary or tape.summary()
         gradients = tape.backward(loss)
         with no_grad():
             for parameter in (exponent, log_factor):
                 parameter -= LEARNING_RATE * gradients[parameter]
         losses.append(loss.item())
-    return exponent, log_factor, losses, tape
+    return exponent, log_factor, losses, summary
 
 
 def run(steps: int, out: TextIO) -> int:
@@ -68,9 +70,9 @@ def run(steps: int, out: TextIO) -> int:
     for name, (distance, period) in PLANETS.items():
         print(f"  {name:8} {distance:9.5f} {period:10.5f}", file=out)
     print(f"\nFitting  period = factor * distance ** exponent  with {steps} gradient steps on a tape.\n", file=out)
-    exponent, log_factor, losses, tape = fit(steps)
-    print("The tape of the last step:", file=out)
-    print(tape.summary(), file=out)
+    exponent, log_factor, losses, summary = fit(steps)
+    print("The tape of the first step, before backward:", file=out)
+    print(summary, file=out)
     arrays = [np.array(column) for column in zip(*PLANETS.values(), strict=True)]
     names = {"exponent": 1.0, "log_factor": 0.5, "distance": arrays[0], "period": arrays[1]}
     check = check_gradients(misfit, *(tensor(data, dtype="float64", name=name) for name, data in names.items()))

@@ -27,9 +27,14 @@ def _check_positive(name: str, parameter: str, value: float) -> None:
         raise ArgumentError(f"{name}: {parameter} is {value}; it must be positive.")
 
 
+def _elu_partial(g: Array, x: Array, alpha: float) -> Array:
+    # For x <= 0, d out = alpha exp(x) dx; out + alpha would lose all digits of it far below 0.
+    raised = exp(minimum(x, 0.0))
+    return g * (raised if alpha == 1 else raised * slope(x > 0, alpha, g))
+
+
 @elementwise(
-    # For x <= 0, d out = alpha exp(x) dx = (out + alpha) dx.
-    partials={"x": lambda g, out, alpha: g * (minimum(out, 0.0) + slope(out > 0, alpha, g))},
+    partials={"x": _elu_partial},
     flops=12,
     to_float=True,
     precision="widen",
@@ -55,7 +60,7 @@ def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
 
 
 @elementwise(
-    partials={"x": lambda g, out: g * (minimum(out, 0.0) + slope(out > 0, _SELU_ALPHA, g) * _SELU_SCALE)},
+    partials={"x": lambda g, x: g * (exp(minimum(x, 0.0)) * (slope(x > 0, _SELU_ALPHA, g) * _SELU_SCALE))},
     flops=12,
     to_float=True,
     precision="widen",
@@ -74,8 +79,8 @@ def selu(x: Array, /) -> Array:
 
 
 @elementwise(
-    # For x <= 0, d out = exp(x / alpha) dx = (out / alpha + 1) dx: smooth at 0 for every alpha.
-    partials={"x": lambda g, out, alpha: g * (minimum(out, 0.0) / alpha + 1.0)},
+    # For x <= 0, d out = exp(x / alpha) dx: smooth at 0 for every alpha.
+    partials={"x": lambda g, x, alpha: g * exp(minimum(x, 0.0) / alpha)},
     flops=12,
     to_float=True,
     precision="widen",

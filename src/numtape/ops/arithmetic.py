@@ -13,7 +13,7 @@ from ..errors import ArgumentError, OperandError
 from .bounds import clip as clip
 from .bounds import maximum as maximum
 from .bounds import minimum as minimum
-from .comparisons import equal, logical_and
+from .comparisons import equal, isfinite, logical_and
 from .exponential import log
 from .rounding import ceil as ceil
 from .rounding import floor as floor
@@ -265,10 +265,10 @@ def _pow_a(g: Array, a: Array, b: Array) -> Array:
 
 
 def _pow_b(g: Array, a: Array, out: Array) -> Array:
-    # d(a**b) = a**b log(a) db; at a = 0 the limit is 0.
+    # d(a**b) = a**b log(a) db; at a = 0 the limit is 0, or -inf if the power is infinite.
     if _is_number(a) and a > 0:
         return g * (out * math.log(a))
-    return g * (out * log(where(equal(a, 0.0), 1.0, a)))
+    return g * (out * log(where(logical_and(equal(a, 0.0), isfinite(out)), 1.0, a)))
 
 
 @elementwise(
@@ -302,7 +302,7 @@ def _pow_b(g: Array, a: Array, out: Array) -> Array:
 def pow(a: Array, b: Array, /) -> Array:
     """Return ``a ** b``, elementwise.
 
-    The derivative by the exponent is 0 at ``a = 0`` for ``b >= 0`` and NaN for negative `a`.
+    The derivative by the exponent is 0 at ``a = 0`` for ``b >= 0``, -inf there for ``b < 0``, and NaN for negative `a`.
 
     Example:
         >>> nt.pow(np.array([1.0, 2.0, 3.0]), 2)

@@ -43,6 +43,7 @@ _DEAD = np.array([[True, False, True, True], [False, False, False, False], [True
 
 
 @composed(
+    precision="widen",
     reference=_attention_reference,
     samples=lambda: [
         sample(*_sides()),

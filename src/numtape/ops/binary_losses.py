@@ -237,6 +237,7 @@ def _signs(*shape: int) -> Any:
 
 
 @composed(
+    also=("hinge",),
     kinks="where target * prediction is 1; the derivative there is taken as 0",
     reference=reduced(lambda prediction, target: np.clip(1 - target * prediction, 0, None)),
     samples=lambda: [

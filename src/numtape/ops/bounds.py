@@ -13,9 +13,9 @@ from .samples import SHAPES, binary_samples, does_not_broadcast, rejected, sampl
 from .selection import where
 
 
-def _larger_share(g: Array, a: Array, b: Array) -> Array:
-    """Return g where a is the larger, half of it where they are equal and 0 elsewhere. Selecting keeps NaN out."""
-    return where(greater(a, b), g, where(equal(a, b), 0.5 * g, 0.0))
+def _share(g: Array, is_taken: Array, x: Array, other: Array) -> Array:
+    """Return g where x is taken or NaN, half of it where both are equal and 0 elsewhere."""
+    return where(logical_or(is_taken, x != x), g, where(equal(x, other), 0.5 * g, 0.0))
 
 
 _TIES = sample(np.array([1.0, 2.0, np.nan]), np.array([1.0, 3.0, 0.0]), skip_derivatives="ties and NaN")
@@ -23,7 +23,10 @@ _TIES = sample(np.array([1.0, 2.0, np.nan]), np.array([1.0, 3.0, 0.0]), skip_der
 
 @elementwise(
     np.maximum,
-    partials={"a": lambda g, a, b: _larger_share(g, a, b), "b": lambda g, a, b: _larger_share(g, b, a)},
+    partials={
+        "a": lambda g, a, b: _share(g, greater(a, b), a, b),
+        "b": lambda g, a, b: _share(g, greater(b, a), b, a),
+    },
     kinks="where a = b: each gets half of the derivative",
     numpy=np.maximum,
     samples=lambda: binary_samples(
@@ -43,7 +46,10 @@ def maximum(a: Array, b: Array, /) -> Array:
 
 @elementwise(
     np.minimum,
-    partials={"a": lambda g, a, b: _larger_share(g, b, a), "b": lambda g, a, b: _larger_share(g, a, b)},
+    partials={
+        "a": lambda g, a, b: _share(g, less(a, b), a, b),
+        "b": lambda g, a, b: _share(g, less(b, a), b, a),
+    },
     kinks="where a = b: each gets half of the derivative",
     numpy=np.minimum,
     samples=lambda: binary_samples(

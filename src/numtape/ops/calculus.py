@@ -231,6 +231,7 @@ def _trapezoids(name: str, y: Array, x: Array, dx: Array, axis: int) -> Array:
 
 
 @composed(
+    precision="widen",
     numpy=np.trapezoid,
     also=("trapz",),
     samples=lambda: [

@@ -105,8 +105,13 @@ def _classes_pull(
     classes, own, rest, total = _shares(target, weight, shape[axis], label_smoothing, ignore_index, reduction, dtype)
     weights = _on_classes(weight, shape, dtype)
     both = own + rest * (shape[axis] if weight is None else weights.sum())
+    is_ignored = target == ignore_index
+    if is_ignored.any():
+        # What an ignored prediction holds, even NaN, has no part.
+        logits = where(_along(is_ignored, axis), 0.0, logits)
     pulled = softmax(logits, axis=axis)
-    g = g / total
+    # If nothing counts, the value is NaN, but no logit has a part in it.
+    g = g / (total or 1.0)
     if type(pulled) is np.ndarray and isinstance(g, np.ndarray | np.generic):
         pulled *= _along(both * g, axis)
         pulled[_at(classes, axis)] -= own * g
@@ -301,6 +306,7 @@ def _nll_reference(log_probs: Array, target: Array, **params: Any) -> Array:
 
 @composed(
     also=("nll",),
+    precision="widen",
     reference=_nll_reference,
     samples=lambda: _class_samples("nll_loss", "log_probs", "label_smoothing"),
 )

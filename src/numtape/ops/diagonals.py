@@ -40,11 +40,27 @@ def _diagonal_back(g: Array, x_shape: Shape, offset: int, axis1: int, axis2: int
         sample(values(2, 0)),
         sample(values(1, 1)),
         sample(values(2, 3, 4, 2), offset=-1, axis1=1, axis2=2),
+        rejected(
+            ShapeError, "diagonal: x has shape (3,); a matrix has at least two axes.", np.ones(3), axis1=0, axis2=0
+        ),
+        rejected(
+            ArgumentError,
+            "diagonal: axis1 and axis2 are both 1; a matrix has two axes.",
+            np.ones((2, 3)),
+            axis1=1,
+            axis2=1,
+        ),
+        rejected(
+            AxisError,
+            "diagonal: axis 2 is out of bounds for array of dimension 2; x has shape (2, 3).",
+            np.ones((2, 3)),
+            axis2=2,
+        ),
     ],
 )
 def _diagonal(x: Array, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """Return a view of the diagonals of the matrices that two axes, counted from 0, form; the last axis runs along."""
-    return np.diagonal(x, offset, axis1, axis2)
+    return np.diagonal(x, offset, *_matrix_axes("diagonal", np.shape(x), axis1, axis2))
 
 
 def _from_diagonal_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from .._typing import Array
 from ..core.declare import composed
 from ..errors import ArgumentError, ShapeError
 from .arithmetic import div
+from .casting import stop_gradient
 from .exponential import exp, log, xlogy
 from .loss_reductions import as_pair, check_reduction, check_same_shape, pair_samples, reduce, reduced
 from .rectifiers import as_array
@@ -30,6 +31,7 @@ _KL_REDUCTIONS = ("mean", "batchmean", "sum", "none")
 
 @composed(
     also=("kl_div",),
+    precision="widen",
     reference=_kl_div_reference,
     samples=lambda: [
         *(sample(values(*s), values(*s, low=0.1, seed=1), reduction="none") for s in SHAPES),
@@ -87,6 +89,7 @@ def _poisson_reference(prediction: Array, target: Array, log_input: bool = True,
 
 @composed(
     also=("poisson_nll",),
+    precision="widen",
     reference=reduced(_poisson_reference),
     samples=lambda: pair_samples(
         "poisson_nll_loss",
@@ -129,7 +132,8 @@ def _gaussian_reference(prediction: Array, target: Array, var: Array, eps: float
 
 @composed(
     also=("gaussian_nll",),
-    kinks="where var is equal to eps",
+    precision="widen",
+    kinks="where var is eps or less; the derivative there is taken as that at eps from above",
     reference=reduced(_gaussian_reference),
     samples=lambda: [
         *(
@@ -138,14 +142,30 @@ def _gaussian_reference(prediction: Array, target: Array, var: Array, eps: float
         ),
         sample(values(2, 3), values(2, 3, seed=1), values(2, 3, low=0.5, seed=2)),
         sample(values(2, 3), values(2, 3, seed=1), values(2, 3, low=0.5, seed=2), full=True, reduction="sum"),
-        sample(values(2, 3), values(2, 3, seed=1), values(2, 3, low=0.5, high=0.9, seed=2), eps=1.0),
+        sample(
+            values(2, 3),
+            values(2, 3, seed=1),
+            values(2, 3, low=0.5, high=0.9, seed=2),
+            eps=1.0,
+            skip_derivatives="bound",
+        ),
+        sample(values(2, 3), values(2, 3, seed=1), values(2, 1, low=0.5, seed=2), reduction="none"),
+        sample(values(3), values(3, seed=1), values(1, low=0.5, seed=2)),
         rejected(
             ShapeError,
-            "gaussian_nll_loss: prediction has shape (3,) and var has shape (1,); the shapes must be equal, since "
+            "gaussian_nll_loss: prediction has shape (2, 3) and var has shape (1, 3); var must have shape (2, 3), or "
+            "(2, 1) for one variance along the last axis.",
+            np.ones((2, 3)),
+            np.ones((2, 3)),
+            np.ones((1, 3)),
+        ),
+        rejected(
+            ShapeError,
+            "gaussian_nll_loss: prediction has shape (3,) and target has shape (1,); the shapes must be equal, since "
             "losses do not broadcast. Did you mean to reshape one of them?",
             np.ones(3),
-            np.ones(3),
             np.ones(1),
+            np.ones(3),
         ),
     ],
 )
@@ -157,7 +177,8 @@ def gaussian_nll_loss(
     Args:
         prediction: the means, of any shape.
         target: the same shape.
-        var: the variances, of the same shape; those below `eps` count as `eps`.
+        var: the variances, of the same shape, or with a last axis of length 1; those below `eps` count as `eps`, but
+            keep the derivative, so that they can grow again.
         eps: the least variance.
         full: add the constant ``log(2 pi) / 2``.
         reduction: "mean" over all elements, "sum", or "none" for the loss of each element.
@@ -171,9 +192,17 @@ def gaussian_nll_loss(
     """
     prediction, target = as_pair(prediction, target)
     var = as_array(var)
-    check_same_shape("gaussian_nll_loss", prediction=prediction, target=target, var=var)
+    check_same_shape("gaussian_nll_loss", prediction=prediction, target=target)
+    shape = prediction.shape
+    shared = (*shape[:-1], 1) if shape else ()
+    if var.shape not in (shape, shared):
+        raise ShapeError(
+            f"gaussian_nll_loss: prediction has shape {shape} and var has shape {var.shape}; var must have shape "
+            f"{shape}, or {shared} for one variance along the last axis."
+        )
     check_reduction("gaussian_nll_loss", reduction)
-    spread = where(var > eps, var, eps)
+    # The value is eps, the derivative that of var.
+    spread = where(var > eps, var, var - stop_gradient(var) + eps)
     difference = prediction - target
     loss = (log(spread) + difference * difference / spread) * 0.5
     return reduce(loss + 0.5 * math.log(2.0 * math.pi) if full else loss, reduction)

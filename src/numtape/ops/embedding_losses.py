@@ -24,6 +24,8 @@ def _cosine_reference(a: Array, b: Array, target: Array, margin: float = 0.0) ->
 
 
 @composed(
+    also=("cosine_embedding",),
+    precision="widen",
     kinks="where the cosine is equal to margin; the derivative there is taken as 0",
     reference=reduced(_cosine_reference),
     samples=lambda: [
@@ -109,7 +111,8 @@ def _triplet_reference(
 
 
 @composed(
-    also=("triplet_margin_loss",),
+    also=("triplet_margin_loss", "triplet"),
+    precision="widen",
     kinks="where the distances differ by margin, and where the vectors of a pair are equal",
     reference=reduced(_triplet_reference),
     samples=lambda: [

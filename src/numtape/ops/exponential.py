@@ -1,13 +1,14 @@
 """Exponentials, logarithms and what is made of them."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from .._typing import Array
+from .._typing import Array, NDArray
 from ..core.declare import elementwise
 from ..errors import OperandError
-from .comparisons import equal, logical_and
+from .comparisons import equal, greater, logical_and
 from .samples import binary_samples, does_not_broadcast, rejected, sample, unary_samples, values
 from .selection import where
 
@@ -149,25 +150,73 @@ def log1p(x: Array, /) -> Array:
     """
 
 
-def _below(x: Array, out: Array) -> Array:
-    """Return ``x - out`` for x at most out, and x where both are -inf: its exponential is then 0, not NaN."""
-    return x - where(equal(out, -np.inf), 0.0, out)
+def _sigmoid_reference(x: Array) -> Array:
+    return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
-_MINUS_INFINITE = sample(
-    np.array([-np.inf, -np.inf, 1.0]), np.array([-np.inf, 1.0, -np.inf]), skip_derivatives="infinite operands"
+@elementwise(
+    partials={"x": lambda g, out: g * (out * (1.0 - out))},
+    flops=10,
+    to_float=True,
+    also=("expit",),
+    reference=_sigmoid_reference,
+    samples=lambda: unary_samples(-4, 4, sample(np.array([-800.0, -30.0, 30.0, 800.0])), sample(np.array([0]))),
+)
+def sigmoid(x: Array, /) -> Array:
+    """Return ``1 / (1 + exp(-x))``, elementwise, without warnings for large arguments.
+
+    Example:
+        >>> nt.sigmoid(np.array([0.0, 2.0, -1000.0]))
+        array([0.5       , 0.88079708, 0.        ])
+    """
+    out = np.negative(x, out=np.empty_like(x))
+    # 1 / inf = 0 is the value that is wanted.
+    with np.errstate(over="ignore"):
+        np.exp(out, out=out)
+    out += 1.0
+    return np.divide(1.0, out, out=out)
+
+
+def _gap(a: Array, b: Array) -> Array:
+    """Return ``a - b``; of two infinities of one sign -inf (no share) if they are -inf and 0 (equal shares) if inf."""
+    with np.errstate(invalid="ignore"):
+        gap = a - b
+    if isinstance(gap, np.ndarray) and not np.isnan(gap).any():
+        return gap
+    # Where the difference is NaN, the sum is not, unless an operand is.
+    return where(equal(gap, gap), gap, where(greater(a + b, 0.0), 0.0, a + b))
+
+
+def _log_of_sum(a: Array, b: Array, raised: Callable[..., NDArray], scale: float) -> NDArray:
+    # log(e**a + e**b) = max(a, b) + log(1 + e**-|a - b|): several times faster than np.logaddexp on large arrays.
+    peak = np.asarray(np.maximum(a, b))
+    with np.errstate(invalid="ignore"):
+        out = np.asarray(np.subtract(a, b))
+        np.copysign(out, -1.0, out=out)
+        raised(out, out=out)
+        np.log1p(out, out=out)
+        if scale != 1.0:
+            out *= scale
+        out += peak
+    np.copyto(out, peak, where=np.isinf(peak))
+    return out
+
+
+_INFINITE = sample(
+    np.array([-np.inf, -np.inf, 1.0, np.inf, 0.0, np.inf, np.inf]),
+    np.array([-np.inf, 1.0, -np.inf, 0.0, np.inf, np.inf, np.nan]),
+    skip_derivatives="infinite operands",
 )
 
 
 @elementwise(
-    np.logaddexp,
-    # d = e**a / (e**a + e**b) da = e**(a - out) da
-    partials={"a": lambda g, a, out: g * exp(_below(a, out)), "b": lambda g, b, out: g * exp(_below(b, out))},
+    # d = e**a / (e**a + e**b) da = sigmoid(a - b) da
+    partials={"a": lambda g, a, b: g * sigmoid(_gap(a, b)), "b": lambda g, a, b: g * sigmoid(_gap(b, a))},
     flops=20,
     to_float=True,
     precision="widen",
     numpy=np.logaddexp,
-    samples=lambda: binary_samples((-2, 2), (-2, 2), _MINUS_INFINITE, does_not_broadcast("logaddexp")),
+    samples=lambda: binary_samples((-2, 2), (-2, 2), _INFINITE, does_not_broadcast("logaddexp")),
 )
 def logaddexp(a: Array, b: Array, /) -> Array:
     """Return ``log(exp(a) + exp(b))``, elementwise, without overflow. Where both are -inf, the derivative is 0.
@@ -176,16 +225,19 @@ def logaddexp(a: Array, b: Array, /) -> Array:
         >>> nt.logaddexp(np.array([0.0, 1000.0]), np.array([0.0, 1000.0]))
         array([6.93147181e-01, 1.00069315e+03])
     """
+    return _log_of_sum(a, b, np.exp, 1.0)
 
 
 @elementwise(
-    np.logaddexp2,
-    partials={"a": lambda g, a, out: g * exp2(_below(a, out)), "b": lambda g, b, out: g * exp2(_below(b, out))},
+    partials={
+        "a": lambda g, a, b: g * sigmoid(_gap(a, b) * _LN_2),
+        "b": lambda g, a, b: g * sigmoid(_gap(b, a) * _LN_2),
+    },
     flops=20,
     to_float=True,
     precision="widen",
     numpy=np.logaddexp2,
-    samples=lambda: binary_samples((-2, 2), (-2, 2), _MINUS_INFINITE, does_not_broadcast("logaddexp2")),
+    samples=lambda: binary_samples((-2, 2), (-2, 2), _INFINITE, does_not_broadcast("logaddexp2")),
 )
 def logaddexp2(a: Array, b: Array, /) -> Array:
     """Return ``log2(2**a + 2**b)``, elementwise, without overflow. Where both are -inf, the derivative is 0.
@@ -194,6 +246,7 @@ def logaddexp2(a: Array, b: Array, /) -> Array:
         >>> nt.logaddexp2(np.array([0.0, 2000.0]), np.array([0.0, 2000.0]))
         array([1.000e+00, 2.001e+03])
     """
+    return _log_of_sum(a, b, np.exp2, 1.0 / _LN_2)
 
 
 def _unless_both_zero(a: Array, b: Array) -> Array:
@@ -231,35 +284,14 @@ def xlogy(a: Array, b: Array, /) -> Array:
     return np.multiply(a, np.log(safe), dtype=np.result_type(a, b))
 
 
-def _sigmoid_reference(x: Array) -> Array:
-    return 0.5 * (1.0 + np.tanh(0.5 * x))
+def _logit_partial(g: Array, x: Array) -> Array:
+    # d = dx / (x (1 - x)); outside of [0, 1], where the value is NaN, that product is negative.
+    product = x * (1.0 - x)
+    return g / where(product < 0, np.nan, product)
 
 
 @elementwise(
-    partials={"x": lambda g, out: g * (out * (1.0 - out))},
-    flops=10,
-    to_float=True,
-    also=("expit",),
-    reference=_sigmoid_reference,
-    samples=lambda: unary_samples(-4, 4, sample(np.array([-800.0, -30.0, 30.0, 800.0])), sample(np.array([0]))),
-)
-def sigmoid(x: Array, /) -> Array:
-    """Return ``1 / (1 + exp(-x))``, elementwise, without warnings for large arguments.
-
-    Example:
-        >>> nt.sigmoid(np.array([0.0, 2.0, -1000.0]))
-        array([0.5       , 0.88079708, 0.        ])
-    """
-    out = np.negative(x, out=np.empty_like(x))
-    # 1 / inf = 0 is the value that is wanted.
-    with np.errstate(over="ignore"):
-        np.exp(out, out=out)
-    out += 1.0
-    return np.divide(1.0, out, out=out)
-
-
-@elementwise(
-    partials={"x": lambda g, x: g / (x * (1.0 - x))},
+    partials={"x": _logit_partial},
     flops=18,
     to_float=True,
     precision="widen",

@@ -117,6 +117,8 @@ def gather(x: Array, axis: int, index: Array) -> Array:
 
 @composed(
     numpy=np.take_along_axis,
+    # NumPy has a default axis from version 2.3 on.
+    reference=lambda x, indices, axis=-1: np.take_along_axis(x, indices, axis),
     samples=lambda: [
         sample(values(4), np.array([0, 2, 2]), axis=0),
         sample(values(3, 4), np.array([[0, 1, 2, 0], [2, 2, 2, -1]]), axis=0),

@@ -11,10 +11,10 @@ from . import binary_losses as binary_losses
 from . import class_losses as class_losses
 from . import distribution_losses as distribution_losses
 from . import embedding_losses as embedding_losses
-from .arithmetic import abs, sign
+from .arithmetic import abs
+from .bounds import clip
 from .loss_reductions import as_pair, check_reduction, check_same_shape, pair_samples, reduce, reduced
 from .samples import SHAPES, rejected, sample, values
-from .selection import where
 
 
 def _mse_scale(g: Array, shape: Shape, reduction: str) -> Array:
@@ -106,7 +106,7 @@ def _bend_reference(x: Array, delta: float) -> Array:
 
 @elementwise(
     # The derivative is x, clipped to delta on both sides.
-    partials={"x": lambda g, x, delta: g * where(abs(x) <= delta, x, sign(x) * delta)},
+    partials={"x": lambda g, x, delta: g * clip(x, -delta, delta)},
     flops=5,
     to_float=True,
     reference=_bend_reference,

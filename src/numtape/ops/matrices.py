@@ -337,6 +337,7 @@ def vecdot(a: Array, b: Array, axis: int = -1) -> Array:
 
 
 @composed(
+    precision="widen",
     samples=lambda: [
         sample(values(2, 4), values(2, 3, seed=1), values(3, 4, seed=2)),
         sample(values(4), values(2, 3, seed=1), values(3, 4, seed=2)),
@@ -344,13 +345,14 @@ def vecdot(a: Array, b: Array, axis: int = -1) -> Array:
         sample(values(), values(2, 3, seed=1), values(3, 4, seed=2)),
         sample(values(4), values(2, 3, seed=1), values(3, 4, seed=2), beta=0.5),
         sample(values(4), values(2, 3, seed=1), values(3, 4, seed=2), alpha=-2.0),
+        sample(values(4), values(2, 3, seed=1), values(3, 4, seed=2), beta=0.0),
         sample(values(2, 4), values(2, 3, seed=1), values(3, 4, seed=2), beta=2.0, alpha=0.5),
         sample(values(2, 3), values(2, 0), values(0, 3)),
     ],
     reference=lambda addend, a, b, beta=1.0, alpha=1.0: beta * addend + alpha * np.matmul(a, b),
 )
 def addmm(addend: Array, a: Array, b: Array, beta: float = 1.0, alpha: float = 1.0) -> Array:
-    """Return ``beta * addend + alpha * (a @ b)``.
+    """Return ``beta * addend + alpha * (a @ b)``; with ``beta=0`` what `addend` holds, even NaN, does not count.
 
     Example:
         >>> nt.addmm(np.ones(2), np.eye(2), np.eye(2), alpha=3.0)
@@ -359,4 +361,6 @@ def addmm(addend: Array, a: Array, b: Array, beta: float = 1.0, alpha: float = 1
     """
     product = matmul(a, b)
     scaled = product if alpha == 1.0 else product * alpha
-    return scaled + (addend if beta == 1.0 else addend * beta)
+    if beta == 0.0:
+        addend = np.zeros(shape_of(addend), scaled.dtype)
+    return scaled + (addend if beta in (0.0, 1.0) else addend * beta)

@@ -332,6 +332,7 @@ def _group_reference(x: Array, num_groups: int, weight: Array = None, bias: Arra
 
 
 @composed(
+    precision="widen",
     reference=_group_reference,
     samples=lambda: [
         sample(values(2, 4, 3), 2),
@@ -395,6 +396,7 @@ def group_norm(x: Array, num_groups: int, weight: Array = None, bias: Array = No
 
 
 @composed(
+    precision="widen",
     reference=lambda x, weight=None, bias=None, eps=1e-5: _group_reference(x, x.shape[1], weight, bias, eps),
     samples=lambda: [
         sample(values(2, 3, 4)),

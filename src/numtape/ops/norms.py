@@ -14,6 +14,8 @@ from .arithmetic import abs, sign
 from .reductions import axis_out_of_bounds, max, min, positive_axes, restore_axes, share_among_ties, sum
 from .samples import rejected, sample, values
 from .selection import where
+from .shapes import permute, reshape
+from .spectra import svdvals
 
 _add_reduce: Any = np.add.reduce
 _maximum_reduce: Any = np.maximum.reduce
@@ -127,12 +129,15 @@ def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> A
     if ord in (None, "fro", "f"):
         return vector_norm(x, axis=axes, keepdims=keepdims)
     if ord in (2, -2, "nuc"):
-        raise ArgumentError(
-            f"norm: ord is {ord!r} and x, of shape {np.shape(x)}, holds matrices; this norm is a function of their "
-            "singular values: nt.svd gives them."
-        )
+        ndim = len(np.shape(x))
+        rows, columns = positive_axes(axes, ndim)
+        others = tuple(i for i in range(ndim) if i not in (rows, columns))
+        s = svdvals(permute(x, (*others, rows, columns)))
+        out = sum(s, axis=-1) if ord == "nuc" else s[..., 0 if ord == 2 else -1]
+        kept = tuple(1 if i in (rows, columns) else n for i, n in enumerate(np.shape(x)))
+        return reshape(out, kept) if keepdims else out
     if ord not in (1, -1, np.inf, -np.inf):
-        raise ArgumentError(f"norm: ord is {ord!r}; norms of matrices have 'fro', 1, -1, inf or -inf.")
+        raise ArgumentError(f"norm: ord is {ord!r}; norms of matrices have 'fro', 'nuc', 1, -1, 2, -2, inf or -inf.")
     rows, columns = positive_axes(axes, len(np.shape(x)))
     # 1 sums along columns and compares these; inf sums along rows.
     summed, compared = (rows, columns) if ord in (1, -1) else (columns, rows)
@@ -164,23 +169,15 @@ def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> A
         sample(_nonzero_values(2, 3, 4), np.inf, (-1, 0)),
         sample(_nonzero_values(2, 3, 4), -1, (1, 2), keepdims=True),
         sample(np.zeros(3), skip_derivatives="the norm is 0"),
+        sample(_nonzero_values(2, 3), 2),
+        sample(_nonzero_values(3, 2), -2),
+        sample(_nonzero_values(2, 3), "nuc", keepdims=True),
+        sample(_nonzero_values(2, 3, 4), 2, (0, 2)),
+        sample(_nonzero_values(2, 3, 4), -2, (-1, 1), keepdims=True),
+        sample(_nonzero_values(2, 3, 4), "nuc", (1, 0)),
         rejected(
             ArgumentError,
-            "norm: ord is 2 and x, of shape (2, 3), holds matrices; this norm is a function of their singular values: "
-            "nt.svd gives them.",
-            np.ones((2, 3)),
-            2,
-        ),
-        rejected(
-            ArgumentError,
-            "norm: ord is 'nuc' and x, of shape (2, 3), holds matrices; this norm is a function of their singular "
-            "values: nt.svd gives them.",
-            np.ones((2, 3)),
-            "nuc",
-        ),
-        rejected(
-            ArgumentError,
-            "norm: ord is 3; norms of matrices have 'fro', 1, -1, inf or -inf.",
+            "norm: ord is 3; norms of matrices have 'fro', 'nuc', 1, -1, 2, -2, inf or -inf.",
             np.ones((2, 3)),
             3,
         ),
@@ -204,7 +201,8 @@ def norm(x: Array, ord: Any = None, axis: Axis = None, keepdims: bool = False) -
 
     Args:
         x: any shape.
-        ord: for vectors a number, inf, -inf, or None for 2; for matrices 'fro' (or None), 1, -1, inf or -inf.
+        ord: for vectors a number, inf, -inf, or None for 2; for matrices 'fro' (or None), 1, -1,
+            inf, -inf, or of their singular values the largest (2), the smallest (-2) or the sum ('nuc').
         axis: one axis for vectors, two for matrices. None takes x, of any shape, as one vector if `ord` is None;
             otherwise x is a vector or a matrix.
         keepdims: keep the reduced axes with length 1.

@@ -75,8 +75,17 @@ def _pairs(name: str, given: Any, ndim: int, shape: Shape) -> NDArray:
 _MODES = ("constant", "reflect", "symmetric", "edge", "wrap")
 
 
+def _pad_reference(x: Any, pad_width: Any, mode: Any = "constant", **params: Any) -> Any:
+    # NumPy takes a dict from version 2.2 on.
+    if isinstance(pad_width, dict):
+        pairs = {axis % x.ndim: pair for axis, pair in pad_width.items()}
+        pad_width = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
+    return np.pad(x, pad_width, mode, **params)
+
+
 @composed(
     numpy=np.pad,
+    reference=_pad_reference,
     samples=lambda: [
         sample(values(3), 1),
         sample(values(3), (1, 2)),

@@ -15,6 +15,11 @@ from .shapes import as_shape, axes_of, axis_of, broadcast_to, reshape, shape_of
 from .taking import take
 
 
+def _axis_rejected(name: str, **params: Any) -> Any:
+    message = f"{name}: axis 2 is out of bounds for array of dimension 2; x has shape (2, 3)."
+    return rejected(AxisError, message, np.ones((2, 3)), **params)
+
+
 def _flip_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     return _flip(operands[0], axes=tuple(axis + 1 for axis in params["axes"]))
 
@@ -40,11 +45,12 @@ def _flip_back(g: Array, axes: tuple[int, ...]) -> Array:
         sample(values(), axes=()),
         sample(values(0, 2), axes=(0,)),
         sample(values(1, 1), axes=(1,)),
+        _axis_rejected("flip", axes=(0, 2)),
     ],
 )
 def _flip(x: Array, /, *, axes: tuple[int, ...]) -> Array:
     """Return a view of `x` with the elements along axes, counted from 0, in reverse order."""
-    return x[(*(slice(None, None, -1 if i in axes else 1) for i in range(np.ndim(x))), ...)]
+    return np.flip(x, axes) if np.ndim(x) else x[...]
 
 
 @face_of(_flip)
@@ -120,6 +126,7 @@ def _roll_back(g: Array, shift: tuple[int, ...], axes: tuple[int, ...]) -> Array
         sample(values(0), shift=(1,), axes=(0,)),
         sample(values(1, 1), shift=(3,), axes=(0,)),
         sample(values(2, 3, 4), shift=(0,), axes=(2,)),
+        _axis_rejected("roll", shift=(1,), axes=(2,)),
     ],
 )
 def _roll(x: Array, /, *, shift: tuple[int, ...], axes: tuple[int, ...]) -> Array:
@@ -181,6 +188,7 @@ def _repeat_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], para
         sample(values(2, 3, 2), repeats=2, axis=1),
         sample(values(0), repeats=2, axis=0),
         sample(values(1, 1), repeats=4, axis=1),
+        _axis_rejected("repeat", repeats=2, axis=2),
     ],
 )
 def _repeat(x: Array, /, *, repeats: int, axis: int) -> Array:

@@ -37,7 +37,8 @@ def slope(is_one: Array, elsewhere: float, like: Array) -> Array:
 
 
 @elementwise(
-    partials={"x": lambda g, out: g * (out > 0)},
+    # The result is never negative; "not 0" lets the gradient of NaN pass.
+    partials={"x": lambda g, out: g * (out != 0)},
     kinks="at 0, where the derivative is taken as 0",
     reference=lambda x: (x + np.abs(x)) / 2,
     samples=lambda: unary_samples(-2, 2, avoid=(0,)),
@@ -53,7 +54,7 @@ def relu(x: Array, /) -> Array:
 
 
 @elementwise(
-    partials={"x": lambda g, out: g * ((out > 0) * (out < 6))},
+    partials={"x": lambda g, out: g * ((out != 0) * (out != 6))},
     flops=2,
     kinks="at 0 and 6, where the derivative is taken as 0",
     reference=lambda x: np.clip(x, 0, 6),
@@ -185,7 +186,7 @@ def hardtanh(x: Array, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Arr
 
 
 @elementwise(
-    partials={"x": lambda g, out: g * ((out > 0) * (out < 1)) / 6.0},
+    partials={"x": lambda g, out: g * ((out != 0) * (out != 1)) / 6.0},
     flops=4,
     to_float=True,
     kinks="at -3 and 3, where the derivative is taken as 0",

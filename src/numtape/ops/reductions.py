@@ -10,6 +10,7 @@ from ..core import batching
 from ..core.declare import differentiable, linear
 from ..core.op import Structure
 from ..errors import ArgumentError, AxisError
+from .comparisons import logical_or
 from .exponential import exp
 from .samples import distinct, rejected, sample, values
 from .scans import exclusive_cumprod
@@ -17,7 +18,7 @@ from .selection import where
 from .shapes import spread_to
 
 # The ufuncs' own reductions skip a layer of Python that np.sum and its like have.
-_add_reduce: Any = np.add.reduce
+_plain_add_reduce: Any = np.add.reduce
 _multiply_reduce: Any = np.multiply.reduce
 _maximum_reduce: Any = np.maximum.reduce
 _minimum_reduce: Any = np.minimum.reduce
@@ -28,6 +29,31 @@ def positive_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
     return tuple(a % ndim for a in (axis if isinstance(axis, tuple) else (axis,)))
+
+
+#: Elements that float32 sums add one by one, where NumPy does not add pairwise: along axes other than the last.
+_BLOCK = 64
+
+
+def add_reduce(x: Any, axis: Axis, keepdims: bool) -> Any:
+    """Return sums as np.add.reduce does, but accurate in float32 along long axes other than the last too."""
+    if axis is None or not isinstance(x, np.ndarray) or x.dtype != np.float32 or x.ndim < 2:
+        return _plain_add_reduce(x, axis=axis, keepdims=keepdims)
+    for a in axis if isinstance(axis, tuple) else (axis,):
+        if -x.ndim <= a < x.ndim and x.shape[a] >= 8 * _BLOCK and x.strides[a] > x.itemsize:
+            return _sum_by_blocks(x, a % x.ndim, axis, keepdims)
+    return _plain_add_reduce(x, axis=axis, keepdims=keepdims)
+
+
+def _sum_by_blocks(x: NDArray, long: int, axis: Axis, keepdims: bool) -> Any:
+    """Sum the blocks of axis `long`, then their sums along it, then along the other axes."""
+    count = x.shape[long] // _BLOCK
+    before = (slice(None),) * long
+    blocks = x[(*before, slice(count * _BLOCK))]
+    blocks = blocks.reshape((*x.shape[:long], count, _BLOCK, *x.shape[long + 1 :]))
+    sums = _plain_add_reduce(blocks, axis=long + 1)
+    rest = _plain_add_reduce(x[(*before, slice(count * _BLOCK, None))], axis=long, keepdims=True)
+    return add_reduce(np.concatenate((sums, rest), axis=long), axis, keepdims)
 
 
 def restore_axes(g: Array, shape: Shape, axis: Axis, keepdims: bool) -> Array:
@@ -95,7 +121,7 @@ def sum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
         >>> nt.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
         array([4., 6.])
     """
-    return _add_reduce(x, axis=axis, keepdims=keepdims)
+    return add_reduce(x, axis, keepdims)
 
 
 @linear(
@@ -117,13 +143,20 @@ def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
         >>> nt.mean(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
         array([2., 3.])
     """
-    return _add_reduce(x, axis=axis, keepdims=keepdims) / reduced_count(x.shape, axis)
+    return add_reduce(x, axis, keepdims) / reduced_count(x.shape, axis)
 
 
 def _others(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return for each element the product of all others of its lane, without a division."""
+    """Return for each element the product of all others of its lane."""
     if not axes:
         return np.ones(x.shape, x.dtype)
+    if type(x) is np.ndarray and x.dtype in (np.float32, np.float64):
+        # Divide only where nothing is lost: no zeros, no overflow, no underflow.
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            out = _multiply_reduce(x, axis=axes, keepdims=True)
+        size = np.abs(out)
+        if bool(np.all((size >= np.finfo(x.dtype).tiny) & (size < np.inf))):
+            return out / x
     # Those of the lane along the first axis, times the products of the other such lanes.
     first, *rest = axes
     within = exclusive_cumprod(x, first) * exclusive_cumprod(x, first, reverse=True)
@@ -178,7 +211,8 @@ def prod(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
 
 def share_among_ties(weight: Array, x: Array, out: Array, axis: Axis) -> Array:
     """Return `weight`, divided evenly, at the elements that equal `out` (of kept axes), and 0 elsewhere."""
-    is_reached = x == out
+    # NaN is the extreme of a lane that holds it; it is not hidden by the gradient 0.
+    is_reached = logical_or(x == out, x != x)
     count = sum(is_reached, axis=axis, keepdims=True)
     return where(is_reached, weight / count.astype(weight.dtype), 0.0)
 
@@ -251,7 +285,10 @@ def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
 def _softmax(x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
     # A lane of -inf alone has the sum -inf; 0 in its place makes the weights 0 instead of NaN.
     out = restore_axes(out, x.shape, axis, keepdims)
-    return exp(x - where(out == -np.inf, 0.0, out))
+    weights = exp(x - where(out == -np.inf, 0.0, out))
+    # Of large logarithms and in half precision `out` is rounded; it only keeps the exponentials within range.
+    total = sum(weights, axis=axis, keepdims=True)
+    return weights / where(total == 0.0, 1.0, total)
 
 
 @differentiable(
@@ -295,6 +332,6 @@ def logsumexp(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Arra
         peak = np.where(is_finite, peak, 0.0)
     weights = np.subtract(x, peak, out=np.empty(x.shape, x.dtype))
     np.exp(weights, out=weights)
-    total = np.asarray(_add_reduce(weights, axis=axis, keepdims=keepdims))
+    total = np.asarray(add_reduce(weights, axis, keepdims))
     with np.errstate(divide="warn" if all_finite else "ignore"):
         return np.log(total) + peak.reshape(total.shape)

@@ -53,7 +53,14 @@ def _where(condition: Array, a: Array, b: Array, /) -> Array:
     """Return `a` where `condition` holds and `b` elsewhere."""
 
 
-_NOTHING: Any = object()
+class _Nothing:
+    """What an argument is that was not given."""
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+_NOTHING: Any = _Nothing()
 
 
 @face_of(_where)

@@ -34,6 +34,7 @@ def _interval(x: Array, xp: Array, /) -> Array:
 
 
 @composed(
+    precision="widen",
     numpy=np.interp,
     kinks="where x is one of xp",
     samples=lambda: [

@@ -46,18 +46,15 @@ def _inverse_or_zero(x: Array, is_zero: Any) -> Array:
     return where(is_zero, 0.0, 1.0 / where(is_zero, 1.0, x))
 
 
-def _is_felt(x: Any, *scales: Any) -> Any:
-    """Say which elements of matrices are not zero, beyond what rounding leaves of the largest elements of `scales`."""
+def _is_felt(x: Any, scale: Any) -> Any:
+    """Say which elements of matrices are not zero, beyond what rounding leaves of the largest element of `scale`."""
     x = _plain(x)
-    largest: Any = 0.0
-    for scale in scales:
-        if scale is not None:
-            largest = np.maximum(largest, np.max(np.abs(_plain(scale)), axis=(-2, -1), initial=0.0, keepdims=True))
+    largest = np.max(np.abs(_plain(scale)), axis=(-2, -1), initial=0.0, keepdims=True)
     return np.abs(x) > max(1e-12, 8 * x.shape[-1] * np.finfo(x.dtype).eps) * largest
 
 
-def _is_told_apart(g: Any, *vectors: Any) -> Any:
-    """Say which pairs of values have different cotangents `g`, given that those of vectors are not all zero.
+def _is_told_apart(g: Any) -> Any:
+    """Say which pairs of values have different cotangents.
 
     A differentiable function of the values alone has equal cotangents at equal values. With others, the vectors that
     belong to them matter, also if the cotangents of these happen to be zero, as in ``v @ diag(w) @ v.T`` for ``w = 0``.
@@ -65,18 +62,13 @@ def _is_told_apart(g: Any, *vectors: Any) -> Any:
     if g is None:
         return False
     g = _plain(g)
-    return _is_felt(g[..., None, :] - g[..., :, None], g[..., None, :]) & _is_used(*vectors)[..., None]
-
-
-def _is_used(*vectors: Any) -> Any:
-    """Say if a cotangent of vectors is not zero; with one axis of length 1 in place of theirs."""
-    return np.logical_or.reduce([np.any(_plain(v) != 0, axis=(-2, -1))[..., None] for v in vectors if v is not None])
+    return _is_felt(g[..., None, :] - g[..., :, None], g[..., None, :])
 
 
 def _refuse_pairs(name: str, values: str, alone: str, lost: Any) -> None:
     """Raise if a derivative would lose what belongs to a pair of equal values."""
     if np.any(lost):
-        *_, i, j = np.argwhere(lost)[0]
+        *_, i, j = np.argwhere(lost | np.swapaxes(lost, -1, -2))[0]
         raise GradientError(
             f"{name}: {values} {i} and {j} are equal, so the derivative of their vectors does not exist; "
             f"differentiate a function of the values ({alone}), or break the tie."
@@ -112,10 +104,10 @@ def _svd_pull(g: Sequence[Any], out: tuple[Array, Array, Array]) -> Array:
         is_equal = _is_equal(s) | both_zero & ~np.eye(s.shape[-1], dtype=bool)
         over_values = _inverse_or_zero(s, is_zero)
         over_sums = _inverse_or_zero(s[..., None, :] + s[..., :, None], both_zero)
-        matters = _is_told_apart(g_s, g_u, g_vh)
+        matters = _is_told_apart(g_s)
         if rows != columns and g_s is not None:
-            # For those of zero: a singular value of its own has a corner there.
-            _refuse_zeros(is_zero & (_plain(g_s) != 0) & _is_used(g_u, g_vh))
+            # As for equal values: at zero, a singular value by itself has a corner.
+            _refuse_zeros(is_zero & (_plain(g_s) != 0))
         a: Any = 0.0
         b: Any = 0.0
         if g_u is not None:
@@ -308,8 +300,8 @@ def _eigh_pull(g: Sequence[Any], out: tuple[Array, Array]) -> Array:
     if g_v is not None:
         projected = transposed(v) @ g_v
         is_equal = _is_equal(w)
-        matters = _is_felt(projected, g_v) | _is_told_apart(g_w, g_v)
-        _refuse_pairs("eigh", "eigenvalues", "eigvalsh", is_equal & (matters | transposed(matters)))
+        matters = _is_felt(projected, g_v) | _is_told_apart(g_w)
+        _refuse_pairs("eigh", "eigenvalues", "eigvalsh", is_equal & matters)
         inner = inner + (projected - transposed(projected)) * 0.5 * _inverse_differences(w, is_equal)
     return v @ inner @ transposed(v)
 

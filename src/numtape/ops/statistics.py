@@ -11,6 +11,7 @@ from ..core.declare import composed, differentiable
 from ..core.op import Structure
 from ..errors import ArgumentError, ShapeError
 from .reductions import (
+    add_reduce,
     axis_out_of_bounds,
     mean,
     reduced_count,
@@ -21,9 +22,6 @@ from .reductions import (
 )
 from .samples import distinct, rejected, sample, values
 from .selection import where
-
-# The ufunc's own reduction skips a layer of Python that np.sum has.
-_add_reduce: Any = np.add.reduce
 
 
 def _freedom(name: str, shape: Shape, axis: Axis, ddof: float, correction: float | None) -> float:
@@ -38,10 +36,13 @@ def _freedom(name: str, shape: Shape, axis: Axis, ddof: float, correction: float
 
 def _mean_square_deviation(x: NDArray, axis: Axis, freedom: float, keepdims: bool) -> NDArray:
     # Two passes: the mean of squares less the square of the mean would cancel.
-    deviation = x - _add_reduce(x, axis=axis, keepdims=True) / reduced_count(x.shape, axis)
+    count = reduced_count(x.shape, axis)
+    deviation = x - add_reduce(x, axis, True) / count
+    # Deviations from a rounded mean do not sum to 0: sum((x - m)^2) = sum((x - c)^2) - sum(x - c)^2 / n.
+    left: NDArray = add_reduce(deviation, axis, keepdims)
     deviation *= deviation
-    squares: NDArray = _add_reduce(deviation, axis=axis, keepdims=keepdims)
-    return squares / freedom
+    squares: NDArray = add_reduce(deviation, axis, keepdims)
+    return np.maximum(squares - left * (left / max(count, 1)), 0.0) / freedom
 
 
 def _var_slope(weight: Array, x: Array, axis: Axis, ddof: float, correction: float | None) -> Array:
@@ -244,8 +245,8 @@ def nanmean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
         array(1.5)
     """
     is_number = x == x
-    total = _add_reduce(np.where(is_number, x, 0.0), axis=axis, keepdims=keepdims)
-    return total / _add_reduce(is_number, axis=axis, keepdims=keepdims).astype(x.dtype)
+    total = add_reduce(np.where(is_number, x, 0.0), axis, keepdims)
+    return total / add_reduce(is_number, axis, keepdims).astype(x.dtype)
 
 
 @composed(

@@ -10,6 +10,7 @@ from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import composed, discrete, face_of, linear
 from ..core.op import NON_DIFFERENTIABLE, Op, Structure
+from ..core.value import Value
 from ..errors import ArgumentError, AxisError, IndexingError, ShapeError
 from .indexing import add_at
 from .samples import rejected, sample, values
@@ -26,13 +27,13 @@ def as_index(name: str, index: Any) -> NDArray:
     return array
 
 
-def check_index(name: str, index: Any, length: int, axis: Any, shape: Shape) -> NDArray:
+def check_index(name: str, index: Any, length: int, axis: Any, shape: Shape, operand: str = "x") -> NDArray:
     """Return an index as an integer array with values from ``-length`` to ``length - 1``."""
     array = as_index(name, index)
     if array.size and not (-length <= array.min() and array.max() < length):
         worst = array.max() if array.max() >= length else array.min()
         raise IndexingError(
-            f"{name}: index {worst} is out of bounds for axis {axis} with size {length}; x has shape {shape}."
+            f"{name}: index {worst} is out of bounds for axis {axis} with size {length}; {operand} has shape {shape}."
         )
     return array
 
@@ -302,8 +303,14 @@ def one_hot(index: Array, /, *, num_classes: int = -1) -> Array:
         ),
         rejected(
             IndexingError,
-            "take: index 3 is out of bounds for axis 0 with size 3; x has shape (3, 2).",
+            "embedding: index 3 is out of bounds for axis 0 with size 3; weight has shape (3, 2).",
             np.array([3]),
+            np.ones((3, 2)),
+        ),
+        rejected(
+            IndexingError,
+            "embedding: the index has dtype float64; indices are integers.",
+            np.array([1.0]),
             np.ones((3, 2)),
         ),
     ],
@@ -325,4 +332,9 @@ def embedding(index: Array, weight: Array) -> Array:
         raise ShapeError(
             f"embedding: the weight has shape {shape_of(weight)}; it is a matrix with one row for each index."
         )
-    return take(weight, index, axis=0)
+    try:
+        return take(weight, index, axis=0)
+    except IndexingError:
+        shape = shape_of(weight)
+        check_index("embedding", index.array if isinstance(index, Value) else index, shape[0], 0, shape, "weight")
+        raise
