@@ -109,10 +109,10 @@ def reverse(
                     shape = record.shape if op.is_elementwise else cotangent.shape
                     if shape != like.shape or cotangent.dtype is not like.dtype:
                         cotangent = fit(cotangent, like)
-                    if link in cotangents:
-                        accumulate(cotangents, link, cotangent)
-                    else:
+                    if link not in cotangents:
                         cotangents[link] = cotangent
+                    else:
+                        accumulate(cotangents, link, cotangent)
             if free:
                 record.array = None
                 record.cell = FREED
@@ -222,23 +222,20 @@ class _Part:
 def accumulate(cotangents: Cotangents, link: Link, cotangent: Any) -> None:
     """Add a cotangent to what has arrived at a link."""
     before = cotangents.get(link)
-    if before is None:
-        if type(cotangent) is not _Part:
-            cotangents[link] = cotangent
-            return
-        before = cotangents[link] = [None] * len(link.shape)
-    if type(cotangent) is _Part:
-        part = before[cotangent.position]
-        before[cotangent.position] = cotangent.cotangent if part is None else part + cotangent.cotangent
-        return
     # Three references mean that the sum is ours alone: the dictionary's, `before`, and getrefcount's argument.
-    if type(before) is _ndarray and _getrefcount(before) == 3 and before.base is None and type(cotangent) is _ndarray:
+    if type(before) is _ndarray and type(cotangent) is _ndarray and _getrefcount(before) == 3 and before.base is None:
         try:
             _add(before, cotangent, before)
             return
         except ValueError:  # The array is read-only.
             pass
-    cotangents[link] = before + cotangent
+    if type(cotangent) is _Part:
+        if before is None:
+            before = cotangents[link] = [None] * len(link.shape)
+        part = before[cotangent.position]
+        before[cotangent.position] = cotangent.cotangent if part is None else part + cotangent.cotangent
+    else:
+        cotangents[link] = cotangent if before is None else before + cotangent
 
 
 def fit(cotangent: Any, link: Link) -> Any:
