@@ -15,7 +15,7 @@ from .core.record import describe_site
 from .core.reverse import collect, own_array
 from .core.value import LEAF, Value, extras_of, wrap
 from .core.write import version_of
-from .dtypes import is_float
+from .dtypes import float64, is_float
 from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError, ShapeError
 from .ops.casting import alias
 from .tensors import Tensor
@@ -41,27 +41,35 @@ class _Inputs:
                     f"{name}: argnums has {number}, but the function got {len(args)} positional arguments; argnums "
                     "counts these, from 0 on."
                 )
-        if len({number % len(args) for number in numbers}) != len(numbers):
+        if len(numbers) > 1 and len({number % len(args) for number in numbers}) != len(numbers):
             raise ArgumentError(f"{name}: argnums is {argnums!r}; each argument may be named once.")
-        self.trees = []
+        replaced = list(args)
+        self.trees = [args[number] for number in numbers]
         self.given: list[Any] = []
         self.tensors: list[Any] = []
-        replaced = list(args)
-        for number in numbers:
-            argument = args[number]
-            self.trees.append(argument)
-            leaves = tree.leaves(argument)
-            tensors = [_as_source(name, leaf) for leaf in leaves]
-            self.given += leaves
-            self.tensors += tensors
-            replaced[number] = tree.unflatten(argument, tensors)
-        self.args = tuple(replaced)
-        self.has_tensors = any(isinstance(leaf, Value) for leaf in self.given)
+        for number, argument in zip(numbers, self.trees, strict=True):
+            if tree.is_leaf(argument):
+                source = _as_source(name, argument)
+                self.given.append(argument)
+                self.tensors.append(source)
+                replaced[number] = source
+            else:
+                leaves = tree.leaves(argument)
+                tensors = [_as_source(name, leaf) for leaf in leaves]
+                self.given += leaves
+                self.tensors += tensors
+                replaced[number] = tree.unflatten(argument, tensors)
+        self.args = replaced
+        self.has_tensors = False
+        for leaf in self.given:
+            if isinstance(leaf, Value):
+                self.has_tensors = True
 
     def results(self, cotangents: Sequence[Any]) -> Any:
         """Return cotangents in the form in which the arguments were given."""
         if self.is_single:
-            return tree.unflatten(self.trees[0], cotangents)
+            first = self.trees[0]
+            return cotangents[0] if tree.is_leaf(first) else tree.unflatten(first, cotangents)
         rest = iter(cotangents)
         return tuple(tree.unflatten(t, [next(rest) for _ in tree.leaves(t)]) for t in self.trees)
 
@@ -76,13 +84,16 @@ def _as_source(name: str, leaf: Any) -> Any:
             return alias(leaf)
         version_of(leaf)
         return _source(leaf.plain, leaf.array, leaf.version)
-    if isinstance(leaf, bool) or not isinstance(leaf, float | int | complex | np.ndarray | np.generic):
+    if type(leaf) is not np.ndarray and (
+        isinstance(leaf, bool) or not isinstance(leaf, float | int | complex | np.ndarray | np.generic)
+    ):
         raise OperandError(
             f"{name}: cannot differentiate by an argument of type {type(leaf).__name__}; arguments are tensors, "
             "arrays, numbers and trees of them."
         )
     array = np.asarray(leaf, np.float64) if isinstance(leaf, float | int) else np.asarray(leaf)
-    _check_float(name, array.dtype)
+    if array.dtype is not float64:
+        _check_float(name, array.dtype)
     return _source(Tensor, array, None)
 
 

@@ -45,7 +45,7 @@ class Cell:
     @property
     def is_dead(self) -> bool:
         """Whether the generation was cleared, reset or closed."""
-        return not self._is_alive[0] or any(not life[0] for life in self._inherited)
+        return not self._is_alive[0] or bool(self._inherited and not all(life[0] for life in self._inherited))
 
     def live_records(self) -> int:
         """Count the records of this generation that are alive and not freed."""

@@ -143,7 +143,9 @@ def _useful(
 
     Raise if one of the records is dead.
     """
-    is_any_dead = any(cell.is_dead for cell in {record.cell for record in records})
+    is_any_dead = False
+    for cell in {record.cell for record in records}:
+        is_any_dead = is_any_dead or cell.is_dead
     if wanted is None:
         if not is_any_dead:
             return None, None
