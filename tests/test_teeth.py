@@ -40,7 +40,7 @@ def in_place_of(mutant: Mutant) -> Iterator[None]:
         op.pulls = tuple(mutant.replaced.get(rule, rule) for rule in op.pulls)
         op.pushes = tuple(mutant.replaced.get(rule, rule) for rule in op.pushes)
         op.joint = mutant.replaced.get(op.joint, op.joint)
-        op.plans = tuple(op._plan(needs) for needs in range(len(op.plans)))
+        op.plans = {needs: op._plan(needs) for needs in op.plans}
         yield
     finally:
         for slot, value in before.items():

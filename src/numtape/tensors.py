@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 
 from . import ops, protocols
+from .core.declare import runner
 from .core.faces import binary, is_operand
 from .core.inplace import write_op
 from .core.value import Value
@@ -14,10 +15,10 @@ from .ops.indexing import setitem
 from .tensor_members import Members
 
 
-def _operator(face: Any) -> Any:
+def _operator(face: Any, depth: int = 1) -> Any:
     """Return an op of two operands as an operator: what it cannot use is left to the other operand, as Python wants."""
     if face.op.is_elementwise:
-        return binary(face.op, is_operator=True)
+        return binary(face.op, is_operator=True, depth=depth)
 
     def operator(self: Any, other: Any) -> Any:
         return face(self, other) if is_operand(other) else NotImplemented
@@ -27,7 +28,7 @@ def _operator(face: Any) -> Any:
 
 def _swapped(face: Any) -> Any:
     """Return an operator with its operands exchanged."""
-    operator = _operator(face)
+    operator = _operator(face, depth=2)
 
     def swapped(self: Any, other: Any) -> Any:
         return operator(other, self)
@@ -44,10 +45,13 @@ def _in_place(face: Any) -> Any:
     return operator
 
 
+_square = runner(ops.square)
+
+
 def _power(self: Any, exponent: Any, modulus: None = None) -> Any:
     """Return ``self ** exponent``; squares are an op of their own, since they are common and cheaper."""
     if type(exponent) is int and exponent == 2:
-        return ops.square(self)
+        return _square(self, None)
     return ops.pow(self, exponent) if modulus is None and is_operand(exponent) else NotImplemented
 
 

@@ -313,6 +313,7 @@ PICK = Op(
     pushes={"parts": lambda t: t},
     facts=Facts(cost=lambda out, parts, position: 0, native_half=True),
 )
+PICK.plans.clear()
 
 
 def wrap_parts(

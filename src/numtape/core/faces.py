@@ -89,11 +89,15 @@ def unary(op: Op) -> Callable[..., Any]:
     def face(x: Any, /, out: Any = None) -> Any:
         return run(x, None) if out is None else write_op(out, op, (x,))
 
+    face.run = run  # type: ignore[attr-defined]
     return face
 
 
-def binary(op: Op, is_operator: bool = False) -> Callable[..., Any]:
-    """Return the face of an elementwise op of two operands; as an operator, it leaves what it cannot use to Python."""
+def binary(op: Op, is_operator: bool = False, depth: int = 1) -> Callable[..., Any]:
+    """Return the face of an elementwise op of two operands; as an operator, it leaves what it cannot use to Python.
+
+    The user's frame is `depth` or more up.
+    """
     forward = op.forward
     is_discrete = op.facts.is_discrete
     # By `needs`: whether the rules read a, b and the result.
@@ -185,7 +189,7 @@ def binary(op: Op, is_operator: bool = False) -> Callable[..., Any]:
         made.dtype = dtype
         made.index = next_index()
         made.cell = state.context.cell
-        frame = _getframe(1)
+        frame = _getframe(depth)
         code = frame.f_code
         if not user_files.get(code.co_filename):
             frame = user_frame(frame)

@@ -217,11 +217,13 @@ class Op:
             if promoted is None
             else tuple(self.arguments.index(name) for name in promoted)
         )
-        #: For each `needs` below 4 (one or two operands), the positions that it names and their rules' parts; None if
-        #: the sweep must go the general way.
-        self.plans: tuple[Plan | None, ...] = tuple(
-            self._plan(needs) for needs in range(1 << min(2, len(self.arguments)))
-        )
+        #: For each `needs` of one or two operands, the positions that it names and their rules' parts; absent if the
+        #: sweep must go the general way.
+        self.plans: dict[int, Plan] = {}
+        for needs in range(1, 1 << min(2, len(self.arguments))):
+            plan = self._plan(needs)
+            if plan is not None:
+                self.plans[needs] = plan
         #: For each `needs`, which operands' arrays the rules read (None for all) and whether they read the output.
         self.keeps: dict[int, tuple[tuple[int, ...] | None, bool]] = {}
 

@@ -87,7 +87,8 @@ class Reader:
             elif kind == OPERAND:
                 found.append(self.operand(record, key))
             elif kind == SHAPE:
-                found.append(_shape(links[key]))
+                link = links[key]
+                found.append(link.shape if type(link) is Record else _shape(link))
             elif kind == OUT:
                 found.append(self.output(record))
             elif kind == OUT_SHAPE:

@@ -58,8 +58,9 @@ def reverse(
         required_only: without `sources`, nobody wants the cotangents of leaves that are only watched.
         on_step: called after each record.
     """
+    targets = [link for link, _ in seeds]
     wanted = None if sources is None else set(sources)
-    records = collect([link for link, _ in seeds])
+    records = collect(targets)
     useful, wanted = _useful(records, wanted, required_only)
     cotangents: Cotangents = {}
     for link, cotangent in seeds:
@@ -81,9 +82,8 @@ def reverse(
             if sources is None and record.notes is not None and record.notes.retained is not None:
                 _deliver_retained(record, g)
             op = record.op
-            needs = record.needs
-            plan = op.plans[needs] if needs < len(op.plans) and on_step is None and op is not PICK else None
-            if plan is None:
+            plan = op.plans.get(record.needs)
+            if plan is None or on_step is not None:
                 _pull_any(record, g, reader, cotangents, on_step)
             else:
                 # The common case, one or two operands: the same as `_pull_any`, without its generality.
@@ -116,7 +116,7 @@ def reverse(
             if free:
                 record.array = None
                 record.cell = FREED
-                if needs != (1 << len(record.inputs)) - 1:
+                if record.needs != (1 << len(record.inputs)) - 1:
                     _free_operands(record)
     # What is left belongs to leaves; a seed that is itself a wanted leaf is among them.
     kept.update(cotangents)
@@ -153,16 +153,20 @@ def _useful(
         links = {link for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
         wanted = {link for link in links if isinstance(link, Value) and _is_wanted(link, required_only)}
     useful: set[Link] = set()
+    is_all_wanted = True
     for record in reversed(records):
         needs = record.needs
         for link in record.inputs:
-            if needs & 1 and (link in useful or link in wanted):
-                if is_any_dead and record.cell.is_dead:
-                    _raise_dead(record)
-                useful.add(record)
-                break
+            if needs & 1:
+                if link in useful or link in wanted:
+                    useful.add(record)
+                else:
+                    is_all_wanted = False
             needs >>= 1
-    return useful, wanted
+        if is_any_dead and record in useful and record.cell.is_dead:
+            _raise_dead(record)
+    # Where everything leads to wanted sources, the sweep need not ask at each step.
+    return (None if is_all_wanted else useful), wanted
 
 
 def _is_wanted(leaf: Value, required_only: bool) -> bool:

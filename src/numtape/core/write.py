@@ -37,11 +37,14 @@ def link_version(base: Value, view: Value) -> None:
     owner = view.array.base
     if view.array is not base.array and (owner is None or (owner is not base.array and owner is not base.array.base)):
         return
-    version = version_of(base)
-    if base.node is LEAF:
-        version.leaf = weakref.ref(base)
     stamp = base.version
-    assert stamp is not None
+    if stamp is None:
+        version_of(base)
+        stamp = base.version
+        assert stamp is not None
+    version = stamp[0]
+    if version.leaf is None and base.node is LEAF:
+        version.leaf = weakref.ref(base)
     view.version = stamp if stamp[1] == version.count else (version, version.count)
     if type(view.node) is Record:
         view.node.version = view.version

@@ -10,6 +10,7 @@ from ..core import batching
 from ..core.declare import differentiable, linear
 from ..core.op import Structure
 from ..errors import ArgumentError, AxisError
+from ..kernels.views import broadcast_view
 from .comparisons import logical_or
 from .exponential import exp
 from .samples import distinct, rejected, sample, values
@@ -102,6 +103,8 @@ def axis_out_of_bounds(name: str) -> Any:
 
 def _spread(g: Array, x_shape: Shape, axis: Axis, keepdims: bool) -> Array:
     # What was reduced over all axes broadcasts as it is.
+    if axis is None and type(g) is np.ndarray:
+        return broadcast_view(g, x_shape)
     return spread_to(g if axis is None else restore_axes(g, x_shape, axis, keepdims), {"shape": x_shape})
 
 
@@ -121,6 +124,8 @@ def sum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
         >>> nt.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
         array([4., 6.])
     """
+    if axis is None:
+        return _plain_add_reduce(x, axis=None, keepdims=keepdims)
     return add_reduce(x, axis, keepdims)
 
 
