@@ -368,5 +368,30 @@ def test_numpys_own_functions_reduce_nothing_for_an_empty_list_of_axes(name):
 def test_every_row_of_the_tables_has_a_test():
     names = re.findall(r"^\| `(\w+)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     tests = [name for name in globals() if name.startswith("test_")]
-    assert len(names) == 26
+    assert len(names) == 30
     assert [name for name in names if not any(test.startswith(f"test_{name}_") for test in tests)] == []
+
+
+TALL = np.array([[2.0, 0.0], [0.0, 4.0], [0.0, 0.0]])
+
+
+def test_lstsq_returns_the_solution_only():
+    b = np.array([2.0, 4.0, 1.0])
+    np.testing.assert_allclose(nt.lstsq(TALL, b), [1.0, 1.0])
+    assert len(np.linalg.lstsq(nt.tensor(TALL), nt.tensor(b))) == 4
+
+
+def test_svd_is_reduced_unless_numpy_is_asked():
+    assert nt.svd(TALL)[0].shape == (3, 2)
+    assert np.linalg.svd(nt.tensor(TALL))[0].shape == (3, 3)
+
+
+def test_eigh_and_cholesky_refuse_asymmetric_matrices():
+    for function in (nt.eigh, nt.cholesky):
+        with pytest.raises(nt.errors.NumtapeError):
+            function(np.array([[2.0, 1.0], [0.0, 2.0]]))
+
+
+def test_mean_of_integers_has_the_default_dtype():
+    for function in (nt.mean, nt.var, lambda x: x / x):
+        assert function(nt.tensor([1, 2])).dtype == np.float32
