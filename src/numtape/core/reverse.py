@@ -60,8 +60,10 @@ def reverse(
     """
     targets = [link for link, _ in seeds]
     wanted = None if sources is None else set(sources)
-    records = collect(targets)
-    useful, wanted = _useful(records, wanted, required_only)
+    leaves: list[Link] = []
+    records = collect(targets, leaves)
+    useful, wanted = _useful(records, leaves, wanted, required_only)
+    keeps_some = keep_all or (wanted is not None and any(type(link) is Record for link in wanted))
     cotangents: Cotangents = {}
     for link, cotangent in seeds:
         if type(link) is Record and link.cell is FREED:
@@ -75,7 +77,7 @@ def reverse(
             g = cotangents.pop(record, None)
             if g is None:
                 continue
-            if (wanted is not None and record in wanted) or (keep_all and type(g) is not list):
+            if keeps_some and ((keep_all and type(g) is not list) or (wanted is not None and record in wanted)):
                 kept[record] = g
             if useful is not None and record not in useful:
                 continue
@@ -123,21 +125,23 @@ def reverse(
     return kept
 
 
-def collect(targets: Sequence[Link]) -> list[Record]:
-    """Return the records that the targets depend on, newest first."""
-    stack = [link for link in targets if type(link) is Record]
-    found = set(stack)
+def collect(targets: Sequence[Link], leaves: list[Link] | None = None) -> list[Record]:
+    """Return the records that the targets depend on, newest first; add what they begin with to `leaves`."""
+    found = {link for link in targets if type(link) is Record}
     stack = list(found)
     while stack:
         for link in stack.pop().inputs:
-            if type(link) is Record and link not in found:
-                found.add(link)
-                stack.append(link)
+            if type(link) is Record:
+                if link not in found:
+                    found.add(link)
+                    stack.append(link)
+            elif leaves is not None and type(link) is not _ndarray:
+                leaves.append(link)
     return sorted(found, key=_index, reverse=True)
 
 
 def _useful(
-    records: list[Record], wanted: set[Link] | None, required_only: bool
+    records: list[Record], leaves: list[Link], wanted: set[Link] | None, required_only: bool
 ) -> tuple[set[Link] | None, set[Link] | None]:
     """Return the records through which wanted sources are reached, and these; None means all.
 
@@ -152,21 +156,20 @@ def _useful(
         # Something is dead; it matters only if a wanted leaf lies behind it.
         links = {link for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
         wanted = {link for link in links if isinstance(link, Value) and _is_wanted(link, required_only)}
+    elif not is_any_dead and all(leaf in wanted for leaf in leaves):
+        # Everything leads to wanted sources: the sweep need not ask at each step.
+        return None, wanted
     useful: set[Link] = set()
-    is_all_wanted = True
     for record in reversed(records):
         needs = record.needs
         for link in record.inputs:
-            if needs & 1:
-                if link in useful or link in wanted:
-                    useful.add(record)
-                else:
-                    is_all_wanted = False
+            if needs & 1 and (link in useful or link in wanted):
+                if is_any_dead and record.cell.is_dead:
+                    _raise_dead(record)
+                useful.add(record)
+                break
             needs >>= 1
-        if is_any_dead and record in useful and record.cell.is_dead:
-            _raise_dead(record)
-    # Where everything leads to wanted sources, the sweep need not ask at each step.
-    return (None if is_all_wanted else useful), wanted
+    return useful, wanted
 
 
 def _is_wanted(leaf: Value, required_only: bool) -> bool:
