@@ -11,6 +11,7 @@ Invariants:
 
 import itertools
 import sys
+import threading
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Union
 
@@ -153,6 +154,34 @@ def link_name(link: Link, numbers: dict[Any, int] | None = None) -> str:
     if isinstance(link, np.ndarray | Gone) and link.shape:
         return f"array{list(link.shape)}"
     return f"{link:g}" if isinstance(link, np.ndarray | float) else repr(link)
+
+
+class _Doomed(threading.local):
+    """The links of records that are being freed in this thread, and whether somebody is at it."""
+
+    def __init__(self) -> None:
+        self.links: list[tuple[Link, ...]] = []
+        self.is_draining = False
+
+
+_doomed = _Doomed()
+
+
+def _free_links(record: Record) -> None:
+    """Let go of a record's links one by one, so that freeing a long chain does not nest."""
+    _doomed.links.append(record.inputs)
+    record.inputs = ()
+    if _doomed.is_draining:
+        return
+    _doomed.is_draining = True
+    while _doomed.links:
+        _doomed.links.pop()
+    _doomed.is_draining = False
+
+
+if sys.version_info >= (3, 13):
+    # Until 3.12 the interpreter itself bounds how deep freeing nests; from 3.13 on it takes the stack to be large.
+    Record.__del__ = _free_links  # type: ignore[attr-defined]
 
 
 def note(record: Record) -> Notes:
