@@ -1,5 +1,6 @@
 """What a tensor does beside ops: leave the tape, be iterated, carry a gradient, be copied and shown."""
 
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -77,7 +78,7 @@ class Members(Value):
 
     def _note_exit(self, how: str) -> None:
         if self.node is not None:
-            code, lasti = call_site()
+            code, lasti = call_site(sys._getframe())
             current().thread.last_exit = (code, lasti, how)
 
     def __dlpack__(self, **kwargs: Any) -> Any:

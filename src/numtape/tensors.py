@@ -6,7 +6,7 @@ import numpy as np
 
 from . import ops, protocols
 from .core.declare import runner
-from .core.faces import binary, is_operand
+from .core.faces import is_operand, operator
 from .core.inplace import write_op
 from .core.value import Value
 from .dtypes import as_dtype, float32, float64, int64
@@ -15,34 +15,35 @@ from .ops.indexing import setitem
 from .tensor_members import Members
 
 
-def _operator(face: Any, depth: int = 1) -> Any:
+def _operator(face: Any) -> Any:
     """Return an op of two operands as an operator: what it cannot use is left to the other operand, as Python wants."""
     if face.op.is_elementwise:
-        return binary(face.op, is_operator=True, depth=depth)
+        return operator(face.op)
 
-    def operator(self: Any, other: Any) -> Any:
+    def method(self: Any, other: Any) -> Any:
         return face(self, other) if is_operand(other) else NotImplemented
 
-    return operator
+    return method
 
 
 def _swapped(face: Any) -> Any:
     """Return an operator with its operands exchanged."""
-    operator = _operator(face, depth=2)
+    if face.op.is_elementwise:
+        return operator(face.op, is_swapped=True)
 
-    def swapped(self: Any, other: Any) -> Any:
-        return operator(other, self)
+    def method(self: Any, other: Any) -> Any:
+        return face(other, self) if is_operand(other) else NotImplemented
 
-    return swapped
+    return method
 
 
 def _in_place(face: Any) -> Any:
     """Return an augmented assignment that writes an op's result into its first operand."""
 
-    def operator(self: Any, other: Any) -> Any:
+    def method(self: Any, other: Any) -> Any:
         return write_op(self, face.op, (self, other)) if is_operand(other) else NotImplemented
 
-    return operator
+    return method
 
 
 _square = runner(ops.square)

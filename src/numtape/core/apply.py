@@ -22,7 +22,7 @@ from ..errors import (
 )
 from .context import State, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure
-from .record import Record, next_index, note, user_files, user_frame
+from .record import Record, call_site, next_index, note, user_files
 from .value import Value, Version, wrap
 from .write import link_version, read_stamp
 
@@ -242,7 +242,8 @@ def record(
         link = links[position] if position < len(links) else None
         if type(link) is Record and link.array is None:
             link.array = operands[position].array
-    made = new_record(op, tuple(links), params or None, needs, out if keeps_out else None, out, state)
+    shape, dtype = (out.shape, out.dtype) if type(out) is _ndarray else ([x.shape for x in out], [x.dtype for x in out])
+    made = new_record(op, tuple(links), params or None, needs, out if keeps_out else None, shape, dtype, state)
     if stamps is not None:
         note(made).stamps = tuple(stamps)
     return made
@@ -254,43 +255,38 @@ def new_record(
     params: dict[str, Any] | None,
     needs: int,
     kept: Any,
-    out: Any,
+    shape: Any,
+    dtype: Any,
     state: State,
     depth: int = 2,
 ) -> Record:
-    """Fill in a record and show it to the tapes and scopes that are active; the user's frame is `depth` or more up."""
+    """Fill in a record and show it to the tapes and scopes that are active; the user's frame is `depth` or more up.
+
+    An op with several outputs has lists of shapes and dtypes, which tells them from the shape of one.
+    """
     made = Record()
     made.op = op
     made.inputs = links
     made.params = params
     made.needs = needs
     made.array = kept
-    made.version = None
-    made.notes = None
+    made.version = made.notes = None
     made.index = next_index()
-    if type(out) is _ndarray:
-        made.shape = out.shape
-        made.dtype = out.dtype
-    else:
-        # Lists tell the shapes of several outputs from the shape of one.
-        made.shape = [part.shape for part in out]
-        made.dtype = [part.dtype for part in out]
+    made.shape = shape
+    made.dtype = dtype
+    made.cell = state.context.cell
     frame = _getframe(depth)
-    code = frame.f_code
-    if not user_files.get(code.co_filename):
-        frame = user_frame(frame)
-        code = frame.f_code
-    made.code = code
-    made.lasti = frame.f_lasti
+    made.code = code = frame.f_code
+    if user_files.get(code.co_filename):
+        made.lasti = frame.f_lasti
+    else:
+        made.code, made.lasti = call_site(frame)
     if state.tapes or state.scopes:
         _show(made, state)
-    else:
-        made.cell = state.context.cell
     return made
 
 
 def _show(made: Record, state: State) -> None:
-    made.cell = state.context.cell
     for tape in state.tapes:
         if not tape.is_ended:
             made.cell = tape.cell
@@ -333,7 +329,7 @@ def wrap_parts(
     for position, part in enumerate(parts):
         node = None
         if whole is not None and part.dtype in FLOAT_DTYPES:
-            node = new_record(PICK, (whole,), {"position": position}, 1, None, part, state)
+            node = new_record(PICK, (whole,), {"position": position}, 1, None, part.shape, part.dtype, state)
             node.version = whole.version
         value = wrap(cls, part, node, None if whole is None else whole.version)
         if op.facts.aliases and isinstance(operands[0], Value):

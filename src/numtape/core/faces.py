@@ -13,11 +13,11 @@ import numpy as np
 from .._typing import Dtype
 from ..dtypes import float32, float64, is_float
 from ..errors import NumtapeError
-from .apply import apply, explain, new_record, tracked_operands, watch_on_use, wrap_parts
+from .apply import apply, explain, new_record, tracked_operands, wrap_parts
 from .context import peek
 from .inplace import write_op
 from .op import Op
-from .record import Record, next_index, user_files, user_frame
+from .record import Record, call_site, next_index, user_files
 from .value import Value
 from .write import link_version
 
@@ -35,16 +35,20 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
     keeps_operand = bool(kept)
 
     def run(x: Any, params: dict[str, Any] | None) -> Any:
-        state = peek()
-        is_value = isinstance(x, Value)
-        array = x.array if is_value else x
-        if state is None or state.scopes or type(array) is not _ndarray:
-            return apply(op, (x,), params or {})
-        dtype = array.dtype
-        if (dtype is not float32 and dtype is not float64) or (
-            is_value and (v := x.version) is not None and v[0].count
-        ):
-            return apply(op, (x,), params or {})
+        state: Any = peek()
+        try:
+            array = x.array
+            node = x.node
+            dtype = array.dtype
+            if (
+                state.scopes
+                or (node is None and state.watch_all)
+                or (dtype is not float64 and dtype is not float32)
+                or ((version := x.version) is not None and version[0].count)
+            ):
+                return apply(op, (x,), params or {})
+        except AttributeError:  # No tensor, or no state yet.
+            return _on_array(op, x, params)
         try:
             result = forward(array) if params is None else forward(array, **params)
         except NumtapeError:
@@ -56,30 +60,50 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
                 needs = tracked_operands(op, (x,), state)
                 return wrap_parts(op, (x,), params or {}, needs, tuple(map(_asarray, result)), state)
             result = _asarray(result)
-        if not is_value:
-            return result
-        node = x.node
-        if node is None and state.watch_all and not is_discrete:
-            watch_on_use(state, x)
-            node = x.node
         value = x.plain()
         value.array = result
-        value.version = None
-        value.extras = None
-        if node is None or not state.grad or is_discrete or (result.dtype is not dtype and not is_float(result.dtype)):
+        value.version = value.extras = None
+        if node is None or is_discrete or not state.grad or (result.dtype is not dtype and not is_float(result.dtype)):
             value.node = None
         else:
-            if type(node) is Record:
-                if keeps_operand:
-                    node.array = array
-            else:
+            if type(node) is not Record:
                 node = x
-            value.node = new_record(op, (node,), params, 1, result if keeps_out else None, result, state, 3)
+            elif keeps_operand:
+                node.array = array
+            if state.tapes:
+                value.node = new_record(
+                    op, (node,), params, 1, result if keeps_out else None, result.shape, result.dtype, state, 3
+                )
+            else:
+                # As `new_record` does, written out: the call would be a tenth of the time of a small op.
+                value.node = made = Record()
+                made.op = op
+                made.inputs = (node,)
+                made.params = params
+                made.needs = 1
+                made.array = result if keeps_out else None
+                made.version = made.notes = None
+                made.shape = result.shape
+                made.dtype = result.dtype
+                made.index = next_index()
+                made.cell = state.context.cell
+                frame = _getframe(2)
+                made.code = code = frame.f_code
+                if user_files.get(code.co_filename):
+                    made.lasti = frame.f_lasti
+                else:
+                    made.code, made.lasti = call_site(frame)
         if aliases:
             link_version(x, value)
         return value
 
-    return run
+    return _with_own_code(run, op)
+
+
+def _with_own_code(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
+    """Give an op's function a code object of its own, which the interpreter adapts to what this op meets."""
+    function.__code__ = function.__code__.replace(co_name=op.name)
+    return function
 
 
 def unary(op: Op) -> Callable[..., Any]:
@@ -93,8 +117,26 @@ def unary(op: Op) -> Callable[..., Any]:
     return face
 
 
-def binary(op: Op, is_operator: bool = False, depth: int = 1) -> Callable[..., Any]:
-    """Return the face of an elementwise op of two operands; as an operator, it leaves what it cannot use to Python.
+def binary(op: Op) -> Callable[..., Any]:
+    """Return the face of an elementwise op of two operands."""
+    run = _pair(op, depth=2)
+    swapped = _pair(op, is_swapped=True, depth=2)
+
+    def face(a: Any, b: Any, /, out: Any = None) -> Any:
+        if out is not None:
+            return write_op(out, op, (a, b))
+        return swapped(b, a) if type(a) is float or type(a) is int else run(a, b)
+
+    return face
+
+
+def operator(op: Op, is_swapped: bool = False) -> Callable[[Any, Any], Any]:
+    """Return an elementwise op as an operator: what it cannot use is left to the other operand, as Python wants."""
+    return _pair(op, is_swapped, is_operator=True)
+
+
+def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: int = 1) -> Callable[[Any, Any], Any]:
+    """Return a function of a tensor and another operand that applies an op to them, in exchanged order if swapped.
 
     The user's frame is `depth` or more up.
     """
@@ -103,82 +145,69 @@ def binary(op: Op, is_operator: bool = False, depth: int = 1) -> Callable[..., A
     # By `needs`: whether the rules read a, b and the result.
     keeps = [(0 in (kept or ()), 1 in (kept or ()), reads_out) for kept, reads_out in map(op.kept, range(4))]
 
-    def face(a: Any, b: Any, /, out: Any = None) -> Any:
-        state = peek()
-        if out is not None or state is None or state.scopes:
-            return apply(op, (a, b), {}) if out is None else write_op(out, op, (a, b))
-        x = y = m = n = None
+    def run(a: Any, b: Any) -> Any:
+        state: Any = peek()
         kind = type(b)
-        # A plain number beside a tensor, or two tensors; anything else has no `array` or no `node`.
         try:
+            x = a.array
+            m = a.node
+            dtype = x.dtype
+            if (
+                state.scopes
+                or (m is None and state.watch_all)
+                or (dtype is not float64 and dtype is not float32)
+                or ((version := a.version) is not None and version[0].count)
+            ):
+                return _in_general(op, a, b, is_swapped, is_operator)
             if kind is float or kind is int:
-                x, m = a.array, a.node
-                is_plain = (v := a.version) is None or not v[0].count
-                dtype = x.dtype
-                value = a.plain()
-            elif type(a) is float or type(a) is int:
-                y, n = b.array, b.node
-                is_plain = (v := b.version) is None or not v[0].count
-                dtype = y.dtype
-                value = b.plain()
-            elif kind is _ndarray:
-                return _on_arrays(op, a, b)
+                n = None
+                y = _CONSTANTS[dtype].get(b)
+                if y is None:
+                    y = _constant(op, x, b)
+                b = y
             else:
-                x, m, y, n = a.array, a.node, b.array, b.node
-                dtype = x.dtype
-                is_plain = (
-                    y.dtype is dtype
-                    and ((v := a.version) is None or not v[0].count)
-                    and ((v := b.version) is None or not v[0].count)
-                )
-                value = a.plain()
-        except AttributeError:
-            if is_operator and not (is_operand(a) and is_operand(b)):
-                return NotImplemented
-            return apply(op, (a, b), {})
-        if not is_plain or (dtype is not float32 and dtype is not float64):
-            return apply(op, (a, b), {})
-        if state.watch_all and not is_discrete:
-            if m is None and x is not None:
-                watch_on_use(state, a)
-                m = a.node
-            if n is None and y is not None:
-                watch_on_use(state, b)
+                y = b.array
                 n = b.node
+                if (
+                    y.dtype is not dtype
+                    or (n is None and state.watch_all)
+                    or ((version := b.version) is not None and version[0].count)
+                ):
+                    return _in_general(op, a, b, is_swapped, is_operator)
+        except AttributeError:  # No tensors, or no state yet.
+            return _in_general(op, a, b, is_swapped, is_operator)
+        value = a.plain()
+        if is_swapped:
+            a, b, x, y, m, n = b, a, y, x, n, m
         try:
-            if y is None:
-                b = y = _CONSTANTS[dtype].get(b) or _constant(b, dtype)
-            elif x is None:
-                a = x = _CONSTANTS[dtype].get(a) or _constant(a, dtype)
             result = forward(x, y)
         except NumtapeError:
             raise
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, TypeError) as error:
             raise explain(op, (x, y), error) from error
         if type(result) is not _ndarray:
             result = _asarray(result)
         value.array = result
-        value.version = None
-        value.extras = None
-        needs = (m is not None) + (n is not None and 2)
-        if not needs or not state.grad or is_discrete:
+        value.version = value.extras = None
+        needs = (m is not None) | (n is not None) << 1
+        if not needs or is_discrete or not state.grad:
             value.node = None
             return value
         keeps_a, keeps_b, keeps_out = keeps[needs]
-        if type(m) is Record:
-            if keeps_a:
-                m.array = x
-        else:
+        if type(m) is not Record:
             m = a
-        if type(n) is Record:
-            if keeps_b:
-                n.array = y
-        else:
+        elif keeps_a:
+            m.array = x
+        if type(n) is not Record:
             n = b
+        elif keeps_b:
+            n.array = y
         if state.tapes:
-            value.node = new_record(op, (m, n), None, needs, result if keeps_out else None, result, state)
+            value.node = new_record(
+                op, (m, n), None, needs, result if keeps_out else None, result.shape, dtype, state, depth + 1
+            )
             return value
-        # As `new_record` does, written out: the call would be a tenth of the time of a small op.
+        # As `new_record` does, written out again.
         value.node = made = Record()
         made.op = op
         made.inputs = (m, n)
@@ -190,15 +219,46 @@ def binary(op: Op, is_operator: bool = False, depth: int = 1) -> Callable[..., A
         made.index = next_index()
         made.cell = state.context.cell
         frame = _getframe(depth)
-        code = frame.f_code
-        if not user_files.get(code.co_filename):
-            frame = user_frame(frame)
-            code = frame.f_code
-        made.code = code
-        made.lasti = frame.f_lasti
+        made.code = code = frame.f_code
+        if user_files.get(code.co_filename):
+            made.lasti = frame.f_lasti
+        else:
+            made.code, made.lasti = call_site(frame)
         return value
 
-    return face
+    return _with_own_code(run, op)
+
+
+def _in_general(op: Op, a: Any, b: Any, is_swapped: bool, is_operator: bool) -> Any:
+    """Apply an op of two operands as `_pair` does, whatever they are."""
+    if is_swapped:
+        a, b = b, a
+    if type(a) is _ndarray and type(b) is _ndarray and a.dtype is b.dtype and a.dtype in _CONSTANTS:
+        return _on_arrays(op, (a, b), {})
+    if is_operator and not (is_operand(a) and is_operand(b)):
+        return NotImplemented
+    return apply(op, (a, b), {})
+
+
+def _on_array(op: Op, x: Any, params: dict[str, Any] | None) -> Any:
+    """Apply an op of one operand as `single` does, whatever it is."""
+    if type(x) is _ndarray and x.dtype in _CONSTANTS:
+        return _on_arrays(op, (x,), params or {})
+    return apply(op, (x,), params or {})
+
+
+def _on_arrays(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Compute an op on float arrays of one width."""
+    state = peek()
+    if state is None or state.scopes:
+        return apply(op, arrays, params)
+    try:
+        result = op.forward(*arrays, **params)
+    except NumtapeError:
+        raise
+    except (ValueError, TypeError, IndexError) as error:
+        raise explain(op, arrays, error) from error
+    return tuple(map(_asarray, result)) if type(result) is tuple else _asarray(result)
 
 
 def is_operand(x: Any) -> bool:
@@ -208,27 +268,19 @@ def is_operand(x: Any) -> bool:
     )
 
 
-def _on_arrays(op: Op, a: Any, b: Any) -> Any:
-    """Apply an op of two operands of which the second is an array."""
-    if type(a) is _ndarray and a.dtype is b.dtype and (a.dtype is float32 or a.dtype is float64):
-        try:
-            return _asarray(op.forward(a, b))
-        except NumtapeError:
-            raise
-        except (ValueError, TypeError) as error:
-            raise explain(op, (a, b), error) from error
-    return apply(op, (a, b), {})
-
-
 #: Numbers met as operands, as arrays of the other operand's dtype: NumPy takes these twice as fast.
 _CONSTANTS: dict[Dtype, dict[float, Any]] = {float32: {}, float64: {}}
 _MOST_CONSTANTS = 4096
 
 
-def _constant(number: float, dtype: Dtype) -> Any:
-    array = np.array(number, dtype)
+def _constant(op: Op, x: Any, number: float) -> Any:
+    """Return a number beside an array as an array of its dtype."""
+    try:
+        array = np.array(number, x.dtype)
+    except OverflowError as error:
+        raise explain(op, (x, number), error) from error
     array.flags.writeable = False
-    known = _CONSTANTS[dtype]
+    known = _CONSTANTS[x.dtype]
     if len(known) >= _MOST_CONSTANTS:
         known.clear()
     if number:  # 0.0 and -0.0 are one key.

@@ -45,7 +45,7 @@ def _push_one(record: Record, position: int, tangent: Any, reader: Reader) -> An
         operands = [tangent if i == position else reader.operand(record, i) for i in range(len(record.inputs))]
         return apply(op, operands, record.params or {})
     assert isinstance(rule, Rule)
-    pushed = rule.function(tangent, *reader.gather(record, rule, position))
+    pushed = rule.run(tangent, record, reader, position)
     if op.facts.structure is Structure.ELEMENTWISE and pushed.shape != record.shape:
         pushed = pushed + np.zeros(record.shape, pushed.dtype)
     return pushed

@@ -2,21 +2,15 @@
 
 from typing import Any, NoReturn
 
-import numpy as np
-
 from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
 from ..errors import FreedError
 from . import recompute
 from .apply import PICK, new_record
 from .context import FREED, current
-from .op import Reads, Rule
-from .record import Gone, Link, Record
+from .record import Gone, Record
 from .value import Stamp, Value, wrap
 from .write import raise_overwritten
-
-# Plain numbers: a rule's reads are looked at once per record.
-OPERAND, PARAM, SHAPE, OUT, OUT_SHAPE, OPERANDS, SHAPES, INDEX = map(int, list(Reads)[:8])
 
 
 class Reader:
@@ -75,41 +69,12 @@ class Reader:
         assert self.cls is not None
         if array.dtype not in FLOAT_DTYPES:
             return wrap(self.cls, array)
-        return wrap(self.cls, array, new_record(PICK, (record,), {"position": position}, 1, None, array, current()))
+        node = new_record(PICK, (record,), {"position": position}, 1, None, array.shape, array.dtype, current())
+        return wrap(self.cls, array, node)
 
-    def gather(self, record: Record, rule: Rule, index: int) -> list[Any]:
-        """Return all that a rule reads, in its order; `index` is the operand whose cotangent it computes."""
-        found: list[Any] = []
-        links = record.inputs
-        for kind, key in rule.reads:
-            if kind == PARAM:
-                found.append(record.params[key])  # type: ignore[index]
-            elif kind == OPERAND:
-                found.append(self.operand(record, key))
-            elif kind == SHAPE:
-                link = links[key]
-                found.append(link.shape if type(link) is Record else _shape(link))
-            elif kind == OUT:
-                found.append(self.output(record))
-            elif kind == OUT_SHAPE:
-                found.append(record.shape)
-            elif kind == OPERANDS:
-                found.append(tuple(self.operand(record, i) for i in range(len(links))))
-            elif kind == SHAPES:
-                found.append(tuple(map(_shape, links)))
-            elif kind == INDEX:
-                found.append(index)
-            else:
-                found.append(tuple(bool(record.needs >> i & 1) for i in range(len(links))))
-        return found
-
-
-def _shape(link: Link) -> Any:
-    if type(link) is Record:
-        return link.shape
-    if isinstance(link, Value):
-        return link.array.shape
-    return link.shape if isinstance(link, np.ndarray | Gone) else np.shape(link)
+    def operands(self, record: Record) -> tuple[Any, ...]:
+        """Return the values of all inputs."""
+        return tuple(self.operand(record, i) for i in range(len(record.inputs)))
 
 
 def _widen(array: NDArray) -> NDArray:

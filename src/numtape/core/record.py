@@ -36,17 +36,11 @@ _COMMANDS = _PACKAGE + "cli"
 user_files: dict[str, bool] = {}
 
 
-def call_site() -> tuple[CodeType, int]:
-    """Return code object and instruction offset of the first frame outside of the package.
+def call_site(frame: FrameType) -> tuple[CodeType, int]:
+    """Return code object and instruction offset of the first frame outside of the package, from `frame` on outward.
 
     It keeps no frame and resolves no line; `describe_site` does, when asked.
     """
-    frame = user_frame(sys._getframe(1))
-    return frame.f_code, frame.f_lasti
-
-
-def user_frame(frame: FrameType) -> FrameType:
-    """Return the first frame outside of the package, from `frame` on outward."""
     while True:
         filename = frame.f_code.co_filename
         is_users = user_files.get(filename)
@@ -55,7 +49,7 @@ def user_frame(frame: FrameType) -> FrameType:
             user_files[filename] = is_users
         outer = frame.f_back
         if is_users or outer is None:
-            return frame
+            return frame.f_code, frame.f_lasti
         frame = outer
 
 

@@ -35,6 +35,7 @@ _getrefcount = sys.getrefcount
 _ndarray = np.ndarray
 _add = np.add
 _index = attrgetter("index")
+_cell = attrgetter("cell")
 
 
 def reverse(
@@ -102,10 +103,8 @@ def reverse(
                         if type(operand) is not _ndarray or operand.ndim:
                             operand = read(record, reads)
                         cotangent = function(g, operand)
-                    elif rule.reads:
-                        cotangent = function(g, *reader.gather(record, rule, position))
                     else:
-                        cotangent = function(g)
+                        cotangent = rule.run(g, record, reader, position)
                     like = link if type(link) is Record else link.array
                     # An elementwise rule's result has the record's shape, which is cheaper to look at.
                     shape = record.shape if op.is_elementwise else cotangent.shape
@@ -147,16 +146,14 @@ def _useful(
 
     Raise if one of the records is dead.
     """
-    is_any_dead = False
-    for cell in {record.cell for record in records}:
-        is_any_dead = is_any_dead or cell.is_dead
+    is_any_dead = any(cell.is_dead for cell in set(map(_cell, records)))
     if wanted is None:
         if not is_any_dead:
             return None, None
         # Something is dead; it matters only if a wanted leaf lies behind it.
         links = {link for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
         wanted = {link for link in links if isinstance(link, Value) and _is_wanted(link, required_only)}
-    elif not is_any_dead and all(leaf in wanted for leaf in leaves):
+    elif not is_any_dead and wanted.issuperset(leaves):
         # Everything leads to wanted sources: the sweep need not ask at each step.
         return None, wanted
     useful: set[Link] = set()
@@ -193,7 +190,7 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
     if type(g) is list:
         g = tuple(g)
     if isinstance(op.joint, Rule):
-        joint = op.joint.function(g, *reader.gather(record, op.joint, 0))
+        joint = op.joint.run(g, record, reader, 0)
     produced: list[Any] = []
     for position, link in enumerate(record.inputs):
         if not record.needs >> position & 1:
@@ -204,7 +201,7 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
         if isinstance(op.joint, Rule) and rule.function is op.joint.function:
             cotangent = joint[position]
         else:
-            cotangent = rule.function(g, *reader.gather(record, rule, position))
+            cotangent = rule.run(g, record, reader, position)
         produced.append(fit(cotangent, link))
     return produced
 

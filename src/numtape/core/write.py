@@ -8,6 +8,7 @@ Invariants:
   that reads it remembers the count in its notes. After a recorded write through another name it has lost history.
 """
 
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -97,7 +98,7 @@ def mark_written(target: Value, node: Any) -> None:
     """
     version = version_of(target)
     version.count += 1
-    version.code, version.lasti = call_site()
+    version.code, version.lasti = call_site(sys._getframe())
     version.writer = weakref.ref(target)
     before = target.node
     if type(node) is Record:
