@@ -15,7 +15,7 @@ LAYERS = [
     {"core"},
     {"ops"},
     {"protocols", "tensor_members", "tensors"},
-    {"api", "creation", "grad_mode", "streams", "serialization"},
+    {"api", "arguments", "creation", "grad_mode", "streams", "serialization"},
     {"transforms", "insight", "compiler"},
     {"contexts", "gradients", "tapes"},
     {"nn", "optim", "data", "train", "interop", "implicit"},

@@ -7,6 +7,7 @@ from typing import Any as _Any
 from . import errors as errors
 from . import tree as tree
 from .api import grad as grad
+from .api import jvp as jvp
 from .api import value_and_grad as value_and_grad
 from .api import vjp as vjp
 from .contexts import GradientContext as GradientContext

@@ -189,6 +189,12 @@ def change(**changes: Any) -> None:
         _STATE.set(state._replace(changes))
 
 
+def settle(state: State) -> None:
+    """Let the tapes of a state finish what they put off, before something around them changes."""
+    for tape in state.tapes:
+        tape.settle()
+
+
 class entered:
     """Run a block in a state with `changes`: ``with entered(grad=False): ...``. Can be entered again and again.
 
@@ -204,6 +210,8 @@ class entered:
 
     def __enter__(self) -> State:
         outer = current()
+        if outer.tapes:
+            settle(outer)
         token = _Token()
         self._open.append(token)
         inner = outer._replace({**self.changes, "outer": outer, "token": token})
@@ -218,6 +226,8 @@ class entered:
     ) -> None:
         self._open.pop().is_left = True
         state = current()
+        if state.tapes:
+            settle(state)
         while state.token.is_left and state.outer is not None:
             state = state.outer
         _STATE.set(state)

@@ -1,13 +1,132 @@
-"""Push tangents through a record: the mirror image of `reverse.pull`."""
+"""Walk the records forward: from tangents of the sources to tangents of the targets. The mirror image of `reverse`.
 
+Invariants:
+- Records are taken in order of rising index; in a sweep over a whole graph, a tangent is dropped after the last record
+  that reads it.
+- One code path for both orders, as in `reverse`: rules run on arrays, or on tensors and are recorded.
+- A tangent has the shape and dtype of its value (float32 for half values); it is broadcast and cast here alone.
+- What the JVP of an op reads, its VJP reads too (a test says so): a record keeps enough for both sweeps.
+"""
+
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..dtypes import HALF_DTYPES, float32
 from .apply import PICK, apply
-from .op import Marker, Rule, Structure
-from .reader import Reader
-from .record import Record
+from .context import FREED
+from .op import Marker, Op, Plan, Rule, same
+from .reader import Reader, raise_freed
+from .record import Link, Record
+from .reverse import collect, raise_dead
+from .value import Value
+
+Tangents = dict[Link, Any]
+
+_ndarray = np.ndarray
+
+
+def forward(seeds: Sequence[tuple[Link, Any]], targets: Sequence[Link], *, cls: type[Value] | None = None) -> list[Any]:
+    """Return the tangents of the targets, given those of some sources; None for a target that does not depend on them.
+
+    Args:
+        seeds: pairs of a source's link and its tangent.
+        targets: the links whose tangents are wanted.
+        cls: the tensor class to run the rules on, so that they are recorded; None to run them on arrays.
+    """
+    records = collect(targets)
+    records.reverse()
+    tangents: Tangents = {}
+    for link, tangent in seeds:
+        tangents[link] = fit(tangent, link) if link not in tangents else tangents[link] + fit(tangent, link)
+    push_all(records, tangents, Reader(cls), _last_reads(records, targets))
+    return [tangents.get(link) for link in targets]
+
+
+def push_all(
+    records: Iterable[Record], tangents: Tangents, reader: Reader, last_reads: dict[Record, list[Link]] | None = None
+) -> None:
+    """Push tangents through records, oldest first: for each record that one reaches, its own joins `tangents`.
+
+    With `last_reads`, the tangents that a record is the last to read are dropped behind it.
+    """
+    get = tangents.get
+    read = reader.operand
+    alive = None
+    with np.errstate(all="ignore"):
+        for record in records:
+            if record in tangents:  # A source in the midst of the graph.
+                continue
+            op = record.op
+            links = record.inputs
+            plan = op.push_plans.get(record.needs)
+            if plan is None:
+                plan = op.push_plans[record.needs] = _plan(op, record.needs)
+            total = None
+            if not plan or type(record.shape) is list:
+                total = _push_any(record, tangents, reader)
+            else:
+                # The common case, one or two operands: the same as `push`, without its generality.
+                for position, function, reads, rule in plan:
+                    tangent = get(links[position])
+                    if tangent is None:
+                        continue
+                    if function is None:
+                        pushed = tangent
+                    elif reads is not None:
+                        operand = links[reads]
+                        if type(operand) is not _ndarray or operand.ndim:
+                            operand = read(record, reads)
+                        pushed = function(tangent, operand)
+                    else:
+                        pushed = rule.run(tangent, record, reader, position)
+                    if pushed.shape != record.shape or pushed.dtype is not record.dtype:
+                        pushed = fit(pushed, record)
+                    total = pushed if total is None else total + pushed
+            if total is not None:
+                if record.cell is not alive:
+                    alive = record.cell
+                    if alive is FREED:
+                        raise_freed(record)
+                    if alive.is_dead:
+                        raise_dead(record)
+                tangents[record] = total
+            if last_reads is not None:
+                for link in last_reads.get(record, ()):
+                    tangents.pop(link, None)
+
+
+def _last_reads(records: Sequence[Record], targets: Sequence[Link]) -> dict[Record, list[Link]]:
+    """Return for each record the records among its inputs that none after it links to."""
+    seen: set[Link] = set(targets)
+    last: dict[Record, list[Link]] = {}
+    for record in reversed(records):
+        for link in record.inputs:
+            if type(link) is Record and link not in seen:
+                seen.add(link)
+                last.setdefault(record, []).append(link)
+    return last
+
+
+def fit(tangent: Any, like: Any) -> Any:
+    """Repeat a tangent to its value's shape, and bring it to its value's dtype (float32 for half values)."""
+    if tangent.shape != like.shape:
+        tangent = tangent + np.zeros(like.shape, tangent.dtype)
+    dtype = float32 if like.dtype in HALF_DTYPES else like.dtype
+    return tangent if tangent.dtype == dtype else tangent.astype(dtype)
+
+
+def _push_any(record: Record, tangents: Tangents, reader: Reader) -> Any:
+    moved = [
+        tangents.get(link) if record.needs >> position & 1 else None for position, link in enumerate(record.inputs)
+    ]
+    if all(tangent is None for tangent in moved):
+        return None
+    pushed = push(record, moved, reader)
+    if pushed is None or isinstance(pushed, tuple):
+        return pushed
+    return fit(pushed, record)
 
 
 def push(record: Record, tangents: list[Any], reader: Reader) -> Any:
@@ -28,27 +147,48 @@ def push(record: Record, tangents: list[Any], reader: Reader) -> Any:
         return apply(op, operands, record.params or {})
     total: Any = None
     for position in moved:
-        tangent = _push_one(record, position, tangents[position], reader)
-        total = tangent if total is None else _add(total, tangent)
+        pushed = _rule(op, position).run(tangents[position], record, reader, position)
+        total = pushed if total is None else _add(total, pushed)
     return total
+
+
+class _Itself(Rule):
+    """The JVP of an argument in which an op is linear: the op itself, with the tangent in the argument's place."""
+
+    __slots__ = ()
+
+    def __init__(self, op: Op) -> None:
+        super().__init__(op.forward, ())
+
+        def run(tangent: Any, record: Record, reader: Reader, index: int) -> Any:
+            operands = [tangent if i == index else reader.operand(record, i) for i in range(len(record.inputs))]
+            return apply(op, operands, record.params or {})
+
+        self.run = run
+
+
+def _rule(op: Op, position: int) -> Rule:
+    rule = op.push(position)
+    if rule is Marker.ITSELF or (rule is Marker.ITSELF_ALONE and len(op.arguments) == 1):
+        return _Itself(op)
+    assert isinstance(rule, Rule)
+    return rule
+
+
+def _plan(op: Op, needs: int) -> Plan:
+    """Return the rules of an op of one or two operands by the operands in `needs`; nothing if there is no such plan."""
+    if op is PICK or op.is_variadic or len(op.arguments) > 2:
+        return ()
+    positions = [i for i in range(len(op.arguments)) if needs >> i & 1]
+    if len(op.arguments) == 2 and any(op.push(i) is Marker.ITSELF_ALONE for i in positions):
+        return ()
+    rules = [(i, _rule(op, i)) for i in positions]
+    return tuple((i, None if rule.function is same else rule.function, rule.operand, rule) for i, rule in rules)
 
 
 def _zero(reader: Reader, record: Record, position: int, rule: Rule | Marker) -> Any:
     operand = reader.operand(record, position)
     return operand if rule is not Marker.ITSELF_ALONE else np.zeros(operand.shape, operand.dtype)
-
-
-def _push_one(record: Record, position: int, tangent: Any, reader: Reader) -> Any:
-    op = record.op
-    rule = op.push(position)
-    if rule is Marker.ITSELF:
-        operands = [tangent if i == position else reader.operand(record, i) for i in range(len(record.inputs))]
-        return apply(op, operands, record.params or {})
-    assert isinstance(rule, Rule)
-    pushed = rule.run(tangent, record, reader, position)
-    if op.facts.structure is Structure.ELEMENTWISE and pushed.shape != record.shape:
-        pushed = pushed + np.zeros(record.shape, pushed.dtype)
-    return pushed
 
 
 def _add(a: Any, b: Any) -> Any:

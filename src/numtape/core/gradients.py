@@ -1,6 +1,7 @@
-"""From a loss to gradients: seed the reverse sweep, deliver to ``.grad``, explain when nothing is connected."""
+"""From tensors to the sweeps: seed them, deliver gradients to ``.grad``, explain when nothing is connected."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES
 from ..errors import NotConnectedError, OperandError, ShapeError
 from .context import current, entered
+from .forward import forward
 from .record import Record, describe_site
 from .reverse import Cotangents, Step, collect, deliver, own_array, reverse
 from .tape import RecordingTape
@@ -58,17 +60,42 @@ def sweep(
         pairs = list(zip(links, arrays, strict=True))
         return reverse(pairs, wanted, free=free, keep_all=keep_all, required_only=required_only, on_step=on_step)
     cls = targets[0].plain
-    pairs = [
-        (link, seed if isinstance(seed, Value) else wrap(cls, seed)) for link, seed in zip(links, seeds, strict=True)
-    ]
-    # Leaves that were tracked when the graph was recorded count as tracked again while the rules run.
+    pairs = [(link, _as_value(cls, seed)) for link, seed in zip(links, seeds, strict=True)]
+    with _tracked_again(links), entered(grad=True):
+        return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step)
+
+
+def push_forward(
+    targets: Sequence[Value], sources: Sequence[Value], tangents: Sequence[Any], *, create_graph: bool = False
+) -> list[Any]:
+    """Run the forward sweep from tensors; with `create_graph` its ops are recorded, otherwise it runs on arrays.
+
+    The result has None where a target does not depend on the sources.
+    """
+    links = [link_of(target) for target in targets]
+    if not create_graph:
+        arrays = [tangent.array if isinstance(tangent, Value) else tangent for tangent in tangents]
+        return forward(list(zip(map(link_of, sources), arrays, strict=True)), links)
+    cls = targets[0].plain
+    seeds = [(link_of(x), _as_value(cls, tangent)) for x, tangent in zip(sources, tangents, strict=True)]
+    with _tracked_again(links), entered(grad=True):
+        return forward(seeds, links, cls=cls)
+
+
+def _as_value(cls: type[Value], seed: Any) -> Any:
+    return seed if isinstance(seed, Value) else wrap(cls, seed)
+
+
+@contextmanager
+def _tracked_again(links: Sequence[Any]) -> Iterator[None]:
+    """Let leaves that were tracked when a graph was recorded count as tracked again while its rules run."""
     recorder = RecordingTape(watch_all=False)
     for record in collect(links):
         for position, link in enumerate(record.inputs):
             if record.needs >> position & 1 and isinstance(link, Value) and link.node is None:
                 recorder.watch(link)
-    with entered(grad=True):
-        return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step)
+    yield
+    recorder.unwatch()
 
 
 def as_tensor(cotangent: Any, like: Any, cls: type[Value]) -> Any:

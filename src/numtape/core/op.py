@@ -187,6 +187,7 @@ class Op:
         "plans",
         "promoted",
         "pulls",
+        "push_plans",
         "pushes",
         "summary",
     )
@@ -246,6 +247,8 @@ class Op:
             plan = self._plan(needs)
             if plan is not None:
                 self.plans[needs] = plan
+        #: The same for JVPs, filled by `forward`; empty if that sweep must go the general way.
+        self.push_plans: dict[int, Plan] = {}
         #: For each `needs`, which operands' arrays the rules read (None for all) and whether they read the output.
         self.keeps: dict[int, tuple[tuple[int, ...] | None, bool]] = {}
 

@@ -12,7 +12,7 @@ Invariants:
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -80,6 +80,8 @@ def reverse(
                 continue
             if keeps_some and ((keep_all and type(g) is not list) or (wanted is not None and record in wanted)):
                 kept[record] = g
+                if not record.inputs:  # What lay behind this source was streamed past.
+                    continue
             if useful is not None and record not in useful:
                 continue
             if sources is None and record.notes is not None and record.notes.retained is not None:
@@ -162,7 +164,7 @@ def _useful(
         for link in record.inputs:
             if needs & 1 and (link in useful or link in wanted):
                 if is_any_dead and record.cell.is_dead:
-                    _raise_dead(record)
+                    raise_dead(record)
                 useful.add(record)
                 break
             needs >>= 1
@@ -173,7 +175,8 @@ def _is_wanted(leaf: Value, required_only: bool) -> bool:
     return leaf.requires_grad or (not required_only and leaf.node is LEAF)
 
 
-def _raise_dead(record: Record) -> None:
+def raise_dead(record: Record) -> NoReturn:
+    """Raise for a record whose generation was cleared or closed."""
     raise ClosedError(
         f"{record.op.name}: the result of {record.site} belongs to {record.cell.owner}, which was cleared, rewound, "
         "reset or closed since, and a wanted source lies behind it. Take gradients before clearing, or detach() what "

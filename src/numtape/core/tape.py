@@ -59,6 +59,9 @@ class RecordingTape:
         del self.cells[cells:]
         self.start_cell()
 
+    def settle(self) -> None:
+        """Get ready for a change of the surroundings or a write in place; a tape that only lists has nothing to do."""
+
     def unwatch(self) -> None:
         """Stop watching."""
         _unwatch(self.watched_by_use)

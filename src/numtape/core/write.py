@@ -13,6 +13,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import LeafWriteError, OverwrittenError
+from .context import current, settle
 from .record import Record, call_site, describe_site, note
 from .value import LEAF, Value, Version
 
@@ -78,6 +79,7 @@ def raise_overwritten(reader: Record, name: str, version: Version) -> NoReturn:
 
 def check_writable(name: str, target: Value, is_recording: bool) -> None:
     """Raise if `target` must not be written now."""
+    settle(current())
     if is_recording:
         leaf = target if target.version is None or target.version[0].leaf is None else target.version[0].leaf()
         if leaf is not None and leaf.node is LEAF:

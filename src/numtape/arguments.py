@@ -1,0 +1,272 @@
+"""What functional transforms share: arguments as tensors to differentiate by, the call, results as they were given."""
+
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from . import tree
+from .core.apply import watch_on_use
+from .core.context import current, entered
+from .core.gradients import as_tensor, link_of
+from .core.record import describe_site
+from .core.reverse import collect, own_array
+from .core.tape import RecordingTape
+from .core.value import LEAF, Value, extras_of, wrap
+from .core.write import version_of
+from .dtypes import float64, is_float
+from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError, ShapeError
+from .ops.casting import alias
+from .tensors import Tensor
+
+Argnums = int | Sequence[int]
+
+
+class Arguments:
+    """The differentiated arguments of one call, as tensors that only this call differentiates by.
+
+    A tensor that is tracked outside is aliased by a recorded identity, so that nested transforms keep apart what each
+    differentiates by (no perturbation confusion) and outer ones still see through.
+    """
+
+    __slots__ = ("args", "given", "has_tensors", "is_single", "tensors", "trees")
+
+    def __init__(self, name: str, args: tuple[Any, ...], argnums: Argnums) -> None:
+        self.is_single = isinstance(argnums, int)
+        numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+        for number in numbers:
+            if not -len(args) <= number < len(args):
+                raise ArgumentError(
+                    f"{name}: argnums has {number}, but the function got {len(args)} positional arguments; argnums "
+                    "counts these, from 0 on."
+                )
+        if len(numbers) > 1 and len({number % len(args) for number in numbers}) != len(numbers):
+            raise ArgumentError(f"{name}: argnums is {argnums!r}; each argument may be named once.")
+        replaced = list(args)
+        self.trees = [args[number] for number in numbers]
+        self.given: list[Any] = []
+        self.tensors: list[Any] = []
+        for number, argument in zip(numbers, self.trees, strict=True):
+            if tree.is_leaf(argument):
+                source = _as_source(name, argument)
+                self.given.append(argument)
+                self.tensors.append(source)
+                replaced[number] = source
+            else:
+                leaves = tree.leaves(argument)
+                tensors = [_as_source(name, leaf) for leaf in leaves]
+                self.given += leaves
+                self.tensors += tensors
+                replaced[number] = tree.unflatten(argument, tensors)
+        self.args = replaced
+        self.has_tensors = False
+        for leaf in self.given:
+            if isinstance(leaf, Value):
+                self.has_tensors = True
+
+    def results(self, cotangents: Sequence[Any]) -> Any:
+        """Return cotangents in the form in which the arguments were given."""
+        if self.is_single:
+            first = self.trees[0]
+            return cotangents[0] if tree.is_leaf(first) else tree.unflatten(first, cotangents)
+        rest = iter(cotangents)
+        return tuple(tree.unflatten(t, [next(rest) for _ in tree.leaves(t)]) for t in self.trees)
+
+
+def _as_source(name: str, leaf: Any) -> Any:
+    if isinstance(leaf, Value):
+        _check_float(name, leaf.dtype)
+        state = current()
+        if leaf.node is None and state.watch_all:
+            watch_on_use(state, leaf)
+        if leaf.node is not None and state.grad:
+            return alias(leaf)
+        version_of(leaf)
+        return _source(leaf.plain, leaf.array, leaf.version)
+    if type(leaf) is not np.ndarray and (
+        isinstance(leaf, bool) or not isinstance(leaf, float | int | complex | np.ndarray | np.generic)
+    ):
+        raise OperandError(
+            f"{name}: cannot differentiate by an argument of type {type(leaf).__name__}; arguments are tensors, "
+            "arrays, numbers and trees of them."
+        )
+    array = np.asarray(leaf, np.float64) if isinstance(leaf, float | int) else np.asarray(leaf)
+    if array.dtype is not float64:
+        _check_float(name, array.dtype)
+    return _source(Tensor, array, None)
+
+
+def _source(cls: type[Value], array: Any, version: Any) -> Any:
+    """Return a leaf that stays one while the transform runs, whatever tapes watch and unwatch it."""
+    source = wrap(cls, array, LEAF, version)
+    extras_of(source).watchers = 1
+    return source
+
+
+def _check_float(name: str, dtype: Any) -> None:
+    if dtype.kind == "c":
+        raise DtypeError(
+            f"{name}: an argument has dtype {dtype}, but numtape computes with real numbers; pass real and imaginary "
+            "parts as two arguments."
+        )
+    if not is_float(dtype):
+        raise DtypeError(f"{name}: an argument has dtype {dtype}, which has no derivative; use astype(float).")
+
+
+def is_tracked_outside(inputs: Arguments) -> bool:
+    """Say whether the result of a transform must be differentiable itself: something around it differentiates."""
+    state = current()
+    if not state.grad:
+        return False
+    if state.transforms or state.tapes:
+        return True
+    return inputs.has_tensors and any(isinstance(x, Value) and x.node is not None for x in inputs.given)
+
+
+def must_record(inputs: Arguments, is_tracked: bool, outs: Sequence[Any]) -> bool:
+    """Say whether the sweep must be recorded: something outside may differentiate through it."""
+    if is_tracked or not inputs.has_tensors or not current().grad:
+        return is_tracked
+    # Tensors in, tensors out: a captured parameter must stay connected (a gradient penalty).
+    own = set(map(id, inputs.tensors))
+    return any(
+        isinstance(link, Value) and id(link) not in own
+        for record in collect([link_of(y) for y in outs])
+        for i, link in enumerate(record.inputs)
+        if record.needs >> i & 1
+    )
+
+
+def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> list[Any]:
+    """Return the cotangent of each argument: a tensor for a tensor, an array for an array, zeros if unconnected."""
+    results: list[Any] = []
+    for leaf, source in zip(inputs.given, inputs.tensors, strict=True):
+        link = link_of(source)
+        if link not in found:
+            found[link] = np.zeros(source.shape, source.dtype)
+        if is_recorded or isinstance(leaf, Value):
+            results.append(as_tensor(found.pop(link), source, source.plain))
+        else:
+            array = own_array(found.pop(link), source.array)
+            results.append(array if type(leaf) is np.ndarray or isinstance(leaf, np.generic) else array.item())
+    return results
+
+
+#: Code object, instruction offset and kind of a conversion of a tracked tensor to a plain number.
+_Exit = tuple[CodeType, int, str] | None
+
+
+def run(
+    function: Callable[..., Any], inputs: Arguments, kwargs: dict[str, Any], tape: RecordingTape | None = None
+) -> tuple[Any, _Exit]:
+    """Call a function; also return where it last turned a tracked tensor into a plain number, if it did."""
+    state = current()
+    thread = state.thread
+    before, thread.last_exit = thread.last_exit, None
+    try:
+        tapes = state.tapes if tape is None else (*state.tapes, tape)
+        with entered(grad=True, transforms=state.transforms + 1, tapes=tapes):
+            out = function(*inputs.args, **kwargs)
+        return out, thread.last_exit
+    finally:
+        thread.last_exit = thread.last_exit or before
+
+
+def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any], last_exit: _Exit) -> None:
+    """Raise if a function returned only constants after a tracked tensor became a plain float inside of it.
+
+    item() is explicit, but float() is also what ``math.sin(x)`` and ``array[0] = x`` call.
+    """
+    if last_exit is not None and last_exit[2] == "float()" and all(out.node is None for out in outs):
+        raise NotConnectedError(
+            f"{name}: {title(function)} returned a constant, and a tracked tensor was made a plain number by float() "
+            f"at {describe_site(*last_exit[:2])}, so its gradient would be lost. Use nt functions instead of math, "
+            "nt.stack instead of filling an array, and item() if a plain number is meant."
+        )
+
+
+def check_callable(name: str, function: Any) -> None:
+    if not callable(function):
+        raise OperandError(
+            f"{name}: wants a function, not {type(function).__name__}; nt.{name} differentiates functions, and "
+            "backward() a loss that is computed already."
+        )
+
+
+def check_argnums(name: str, argnums: Any) -> None:
+    numbers = argnums if isinstance(argnums, list | tuple) else (argnums,)
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
+        raise ArgumentError(
+            f"{name}: argnums is {argnums!r}; it must be an integer or a tuple of integers. The function's arguments "
+            f"go to the result: nt.{name}(f)(x)."
+        )
+
+
+def as_output(name: str, function: Callable[..., Any], out: Any) -> Any:
+    if isinstance(out, Value):
+        if not is_float(out.dtype):
+            raise DtypeError(
+                f"{name}: {title(function)} returned a tensor of {out.dtype}, which has no derivative; it must return "
+                "floats."
+            )
+        return out
+    if isinstance(out, float | int | np.ndarray | np.generic) and not isinstance(out, bool):
+        # A constant: its derivatives are zero.
+        return wrap(Tensor, np.asarray(out, np.float64))
+    hint = "; with has_aux=True, it may return a pair" if isinstance(out, tuple) and len(out) == 2 else ""
+    what = "a scalar tensor" if name in ("grad", "value_and_grad") else "a tensor"
+    raise OperandError(f"{name}: {title(function)} returned {type(out).__name__}; it must return {what}{hint}.")
+
+
+def as_moved(name: str, kind: str, moved: Any, like: Any) -> Any:
+    """Return a tangent or cotangent, checked: a tensor as it is, all else as an array of the right dtype."""
+    if not isinstance(moved, Value):
+        array = np.asarray(moved)
+        if not is_float(array.dtype) and array.dtype.kind not in "iu":
+            raise OperandError(
+                f"{name}: a {kind} is a tensor, an array or a real number, not {type(moved).__name__} ({array.dtype})."
+            )
+        moved = array.astype(like.dtype)
+    elif not is_float(moved.dtype):
+        raise DtypeError(f"{name}: a {kind} has dtype {moved.dtype}; use astype({like.dtype}).")
+    if moved.shape != like.shape:
+        whose = "output" if kind == "cotangent" else "argument"
+        raise ShapeError(f"{name}: a {kind} has shape {moved.shape} and its {whose} {like.shape}; they must be equal.")
+    return moved
+
+
+def all_moved(name: str, kind: str, given: Any, like: Sequence[Any], owner: str) -> list[Any]:
+    """Return the leaves of a tree of tangents or cotangents, one for each of the tensors `like`, checked."""
+    leaves = tree.leaves(given)
+    if len(leaves) != len(like):
+        whose = "outputs" if kind == "cotangent" else "arguments"
+        each = whose.removesuffix("s")
+        raise ArgumentError(
+            f"{name}: {owner} has {len(like)} {whose}, but {len(leaves)} {kind}s were given; give one for each {each}."
+        )
+    return [as_moved(name, kind, moved, x) for moved, x in zip(leaves, like, strict=True)]
+
+
+def split_aux(name: str, function: Callable[..., Any], out: Any) -> tuple[Any, Any]:
+    """Return what a function with `has_aux` returned, as a pair."""
+    if not isinstance(out, tuple) or len(out) != 2:
+        got = f"a tuple of {len(out)}" if isinstance(out, tuple) else type(out).__name__
+        raise OperandError(
+            f"{name}: has_aux is set, but {title(function)} returned {got}; it must return a pair, the scalar "
+            "and anything else."
+        )
+    return out
+
+
+def plain_values(inputs: Arguments, outs: Sequence[Any], is_recorded: bool) -> list[Any]:
+    """Return outputs as the caller wants them: tracked tensors, plain tensors, or arrays that are not an argument's."""
+    if is_recorded:
+        return list(outs)
+    held = {id(source.array) for source in inputs.tensors}
+    arrays = [out.array.copy() if id(out.array) in held else out.array for out in outs]
+    return [wrap(out.plain, array) for out, array in zip(outs, arrays, strict=True)] if inputs.has_tensors else arrays
+
+
+def title(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", repr(function))
