@@ -10,6 +10,8 @@ from .api import grad as grad
 from .api import jvp as jvp
 from .api import value_and_grad as value_and_grad
 from .api import vjp as vjp
+from .config import SchedulerConfig as SchedulerConfig
+from .config import SchedulingStrategy as SchedulingStrategy
 from .contexts import GradientContext as GradientContext
 from .contexts import clear_default_context_tape as clear_default_context_tape
 from .contexts import clear_tape as clear_tape
@@ -54,7 +56,12 @@ from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
 from .gradients import Gradients as Gradients
+from .jacobians import elementwise_grad as elementwise_grad
+from .jacobians import hessian as hessian
+from .jacobians import hvp as hvp
+from .jacobians import jacobian as jacobian
 from .ops import *  # noqa: F403  (each op is listed once, in ops/__init__.py)
+from .schedule import HybridScheduler as HybridScheduler
 from .streams import Generator as Generator
 from .streams import seed as seed
 from .tapes import GradientTape as GradientTape

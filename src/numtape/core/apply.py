@@ -23,7 +23,7 @@ from ..errors import (
 from .context import State, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure
 from .record import Record, call_site, next_index, note, user_files
-from .value import Value, Version, wrap
+from .value import Lifted, Value, Version, wrap
 from .write import link_version, read_stamp
 
 _ndarray = np.ndarray
@@ -34,6 +34,9 @@ _getframe = sys._getframe
 
 def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run `op` on tensors, arrays and numbers; return an array, or a tensor if there is one among them."""
+    for operand in operands:
+        if isinstance(operand, Lifted):
+            return operand.run_op(op, operands, params)
     state = current()
     needs = tracked_operands(op, operands, state)
     cls: type[Value] | None = None

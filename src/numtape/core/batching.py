@@ -5,12 +5,51 @@ returns the outputs of all members, stacked along a leading axis. Sweeps use it 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from .._typing import Dtype, Shape
+from .value import Lifted
+
 if TYPE_CHECKING:
     from .op import Op
+
+
+class Batched(Lifted):
+    """Many values of one shape, which ops treat alike: sweeps carry many (co)tangents at once in one of these."""
+
+    __slots__ = ("members",)
+
+    #: The values along a leading axis: an array, or a tensor where the sweep is recorded.
+    members: Any
+
+    @classmethod
+    def of(cls, members: Any) -> Self:
+        """Return the batch of what stands along the first axis of an array or a tensor."""
+        batch = cls.__new__(cls)
+        batch.members = members
+        batch.node = batch.version = batch.extras = None
+        return batch
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of one member."""
+        shape: Shape = self.members.shape[1:]
+        return shape
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the members."""
+        dtype: Dtype = self.members.dtype
+        return dtype
+
+    def run_op(self, op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Run an op on all members."""
+        batched = [isinstance(x, Batched) for x in operands]
+        members = [x.members if isinstance(x, Batched) else x for x in operands]
+        out = run(op, members, batched, params)
+        return tuple(map(self.of, out)) if isinstance(out, tuple) else self.of(out)
 
 
 def run(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:

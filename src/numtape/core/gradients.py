@@ -61,7 +61,7 @@ def sweep(
         return reverse(pairs, wanted, free=free, keep_all=keep_all, required_only=required_only, on_step=on_step)
     cls = targets[0].plain
     pairs = [(link, _as_value(cls, seed)) for link, seed in zip(links, seeds, strict=True)]
-    with _tracked_again(links), entered(grad=True):
+    with tracked_again(links), entered(grad=True):
         return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step)
 
 
@@ -78,7 +78,7 @@ def push_forward(
         return forward(list(zip(map(link_of, sources), arrays, strict=True)), links)
     cls = targets[0].plain
     seeds = [(link_of(x), _as_value(cls, tangent)) for x, tangent in zip(sources, tangents, strict=True)]
-    with _tracked_again(links), entered(grad=True):
+    with tracked_again(links), entered(grad=True):
         return forward(seeds, links, cls=cls)
 
 
@@ -87,7 +87,7 @@ def _as_value(cls: type[Value], seed: Any) -> Any:
 
 
 @contextmanager
-def _tracked_again(links: Sequence[Any]) -> Iterator[None]:
+def tracked_again(links: Sequence[Any]) -> Iterator[None]:
     """Let leaves that were tracked when a graph was recorded count as tracked again while its rules run."""
     recorder = RecordingTape(watch_all=False)
     for record in collect(links):

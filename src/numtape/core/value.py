@@ -1,6 +1,7 @@
 """What a tensor stores: an array, the node that made it, a version shared with its views, and rarely used extras."""
 
 import itertools
+from collections.abc import Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -104,6 +105,19 @@ class Value:
         if self.node is None or self.node is LEAF:
             return self.extras is not None and self.extras.requires_grad
         return True
+
+
+class Lifted(Value):
+    """A value that stands for more than one array: a batch of values, or a power series.
+
+    It has no `array`, so the faces leave it to `apply`, which lets its class run the op.
+    """
+
+    __slots__ = ()
+
+    def run_op(self, op: Any, operands: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Run an op that has this value among its operands."""
+        raise NotImplementedError
 
 
 def extras_of(value: Value) -> Extras:

@@ -1,0 +1,277 @@
+"""Whole derivatives of functions: Jacobians, Hessians and products with them, over trees, in the cheapest mode."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import tree
+from .api import grad, jvp, vjp
+from .arguments import (
+    Argnums,
+    Arguments,
+    as_output,
+    check_argnums,
+    check_callable,
+    check_connected,
+    is_tracked_outside,
+    must_record,
+    run,
+    split_aux,
+    title,
+)
+from .config import SchedulerConfig, SchedulingStrategy, as_member
+from .core.context import current, entered
+from .core.gradients import link_of, sweep, tracked_again
+from .core.jacobian import Blocks, Path, Sweeper, by_cut, by_forward, by_reverse
+from .core.reverse import own_array
+from .core.value import Value, wrap
+from .errors import ArgumentError, OperandError, ShapeError
+from .lifted import BatchedTensor
+from .ops import concat
+from .schedule import HybridScheduler
+
+
+def jacobian(
+    function: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    mode: str = "auto",
+    chunk_size: int | None = None,
+    scheduler: HybridScheduler | None = None,
+) -> Callable[..., Any]:
+    """Return a function that returns the Jacobian of a function: shape ``out.shape + argument.shape``.
+
+    Trees give trees: the structure of the output, and in each leaf's place that of the argument.
+
+    Args:
+        function: takes tensors and returns a tensor or a tree of tensors; with `has_aux`, a pair of that and anything.
+        argnums: which argument, or arguments, to differentiate by; each may be a tree.
+        has_aux: whether `function` returns a pair; the result is then a pair as well.
+        mode: "auto" (what is cheapest for the recorded graph), "forward", "reverse" or "mixed".
+        chunk_size: how many tangents or cotangents to carry at once. By default, so many that they take about as
+            much memory as the result; at most four times the result in all.
+        scheduler: a `HybridScheduler` to choose with and to ask for the reason, instead of `mode`.
+
+    Example:
+        >>> nt.jacobian(lambda x: x ** 2)(np.array([1.0, 2.0]))
+        array([[2., 0.],
+               [0., 4.]])
+    """
+    name = "jacobian"
+    check_callable(name, function)
+    check_argnums(name, argnums)
+    chosen = _scheduler(name, mode, scheduler)
+    check_chunk_size(name, chunk_size)
+
+    @functools.wraps(function, assigned=("__doc__",), updated=())
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        inputs = Arguments(name, args, argnums)
+        is_tracked = is_tracked_outside(inputs)
+        out_tree, last_exit = run(function, inputs, kwargs)
+        aux = None
+        if has_aux:
+            out_tree, aux = split_aux(name, function, out_tree)
+        outs = [as_output(name, function, out) for out in tree.leaves(out_tree)]
+        check_connected(name, function, outs, last_exit)
+        is_recorded = must_record(inputs, is_tracked, outs)
+        blocks = matrix_blocks(outs, inputs.tensors, chosen, chunk_size, is_recorded)
+        rows = [inputs.results(_shaped(inputs, row, out, is_recorded)) for row, out in zip(blocks, outs, strict=True)]
+        result = tree.unflatten(out_tree, rows)
+        return (result, aux) if has_aux else result
+
+    return differentiated
+
+
+def hessian(
+    function: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    mode: str = "auto",
+    chunk_size: int | None = None,
+    scheduler: HybridScheduler | None = None,
+) -> Callable[..., Any]:
+    """Return a function that returns the Hessian of a scalar function: shape ``argument.shape + argument.shape``.
+
+    The gradient is recorded once, and its Jacobian taken by batched sweeps. Arguments are as those of `jacobian`; trees
+    give trees of trees.
+
+    Example:
+        >>> nt.hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 3.0]))
+        array([[6., 2.],
+               [2., 0.]])
+    """
+    name = "hessian"
+    check_callable(name, function)
+    check_argnums(name, argnums)
+    chosen = _scheduler(name, mode, scheduler)
+    check_chunk_size(name, chunk_size)
+
+    @functools.wraps(function, assigned=("__doc__",), updated=())
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        inputs = Arguments(name, args, argnums)
+        is_tracked = is_tracked_outside(inputs)
+        out, last_exit = run(function, inputs, kwargs)
+        aux = None
+        if has_aux:
+            out, aux = split_aux(name, function, out)
+        out = as_output(name, function, out)
+        check_connected(name, function, [out], last_exit)
+        if math.prod(out.shape) != 1:
+            raise ShapeError(
+                f"{name}: {title(function)} returned shape {out.shape}; a Hessian is of a scalar. Use sum(), or "
+                "nt.jacobian(nt.jacobian(f)) for all second derivatives."
+            )
+        is_recorded = must_record(inputs, is_tracked, [out])
+        found: dict[Any, Any] = {}
+        if out.node is not None:
+            # The gradient's graph is this transform's own, as the function's is.
+            with entered(transforms=current().transforms + 1):
+                found = sweep([out], [np.ones(out.shape, out.dtype)], inputs.tensors, create_graph=True)
+        gradients = [_as_value(found.get(link_of(x)), x) for x in inputs.tensors]
+        blocks = matrix_blocks(gradients, inputs.tensors, chosen, chunk_size, is_recorded)
+        rows = [
+            inputs.results(_shaped(inputs, row, gradient, is_recorded))
+            for row, gradient in zip(blocks, gradients, strict=True)
+        ]
+        result = inputs.results(rows)
+        return (result, aux) if has_aux else result
+
+    return differentiated
+
+
+def hvp(function: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+    """Return the product of the Hessian of a scalar function with `tangents`, without the Hessian.
+
+    Forward mode over reverse mode: it costs a few times the gradient.
+
+    Args:
+        function: takes tensors and returns a scalar.
+        primals: where to evaluate it: a tuple of arguments, or the only argument.
+        tangents: one of the same structure and shapes.
+
+    Returns:
+        The product, in the form of `primals`.
+
+    Example:
+        >>> nt.hvp(lambda x: x[0] ** 2 * x[1], np.array([1.0, 3.0]), np.array([1.0, 0.0]))
+        array([6., 2.])
+    """
+    check_callable("hvp", function)
+    argnums = tuple(range(len(primals))) if isinstance(primals, tuple) else 0
+    return jvp(grad(function, argnums), primals, tangents)[1]
+
+
+def elementwise_grad(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    """Return a function that returns the derivative of an elementwise function at each element.
+
+    It is the gradient of the sum of the outputs: where an output depends on several elements, contributions add up.
+
+    Example:
+        >>> nt.elementwise_grad(lambda x: x ** 3)(np.array([1.0, 2.0]))
+        array([ 3., 12.])
+    """
+    name = "elementwise_grad"
+    check_callable(name, function)
+    check_argnums(name, argnums)
+
+    @functools.wraps(function, assigned=("__doc__",), updated=())
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+
+        def of_chosen(*chosen: Any) -> Any:
+            filled = list(args)
+            for number, argument in zip(numbers, chosen, strict=True):
+                filled[number] = argument
+            return function(*filled, **kwargs)
+
+        value, pull = vjp(of_chosen, *(args[number] for number in numbers))
+        for argument in tree.leaves([args[number] for number in numbers]):
+            if np.shape(argument) != value.shape:
+                raise ShapeError(
+                    f"{name}: {title(function)} takes shape {np.shape(argument)} to {value.shape}; an elementwise "
+                    "function keeps the shape. Use nt.jacobian."
+                )
+        gradients = pull(np.ones(value.shape, value.dtype))
+        return gradients[0] if isinstance(argnums, int) else gradients
+
+    return differentiated
+
+
+def matrix_blocks(
+    outs: Sequence[Value],
+    sources: Sequence[Value],
+    scheduler: HybridScheduler,
+    chunk_size: int | None,
+    is_recorded: bool,
+) -> Blocks:
+    """Return the Jacobian of tensors by tensors as matrices: a list of rows of blocks, None where they are zero."""
+    links = [link_of(out) for out in outs if out.node is not None]
+    path = Path(links, [link_of(source) for source in sources])
+    chunk = chunk_size or _chunk_size(path)
+    cls = outs[0].plain if is_recorded else None
+    sweeper = Sweeper(BatchedTensor, cls, lambda parts, axis: concat(parts, axis=axis), chunk)
+    decision = scheduler.decide(path)
+    if is_recorded:
+        with tracked_again(links), entered(grad=True):
+            found = iter(_blocks(path, decision, sweeper))
+    else:
+        found = iter(_blocks(path, decision, sweeper))
+    return [next(found) if out.node is not None else [None] * len(sources) for out in outs]
+
+
+def _blocks(path: Path, decision: Any, sweeper: Sweeper) -> Blocks:
+    if decision.mode is SchedulingStrategy.FORWARD:
+        return by_forward(path, sweeper)
+    if decision.mode is SchedulingStrategy.REVERSE:
+        return by_reverse(path, sweeper)
+    return by_cut(path, decision.chosen.cut, sweeper)
+
+
+def _chunk_size(path: Path) -> int:
+    """Return how many (co)tangents may be carried at once so that they take about as much memory as the result."""
+    return max(1, path.inputs * path.outputs // max(1, path.widest()))
+
+
+def _scheduler(name: str, mode: Any, scheduler: Any) -> HybridScheduler:
+    if scheduler is None:
+        return HybridScheduler(SchedulerConfig(as_member(name, "mode", SchedulingStrategy, mode)))
+    if not isinstance(scheduler, HybridScheduler):
+        raise OperandError(f"{name}: scheduler is a {type(scheduler).__name__}; it must be a HybridScheduler.")
+    if mode != "auto":
+        raise ArgumentError(f"{name}: give either mode or scheduler; a scheduler's mode is set by its SchedulerConfig.")
+    return scheduler
+
+
+def check_chunk_size(name: str, chunk_size: Any) -> None:
+    """Raise unless a chunk size is a positive number or None."""
+    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
+        raise ArgumentError(f"{name}: chunk_size is {chunk_size!r}; it must be a positive integer, or None.")
+
+
+def _as_value(gradient: Any, like: Value) -> Value:
+    if isinstance(gradient, Value):
+        return gradient
+    value: Value = wrap(like.plain, np.zeros(like.shape, like.dtype) if gradient is None else gradient)
+    return value
+
+
+def _shaped(inputs: Arguments, row: Sequence[Any], out: Value, is_recorded: bool) -> list[Any]:
+    """Return the blocks of one output in the shapes of output and arguments, as what the arguments were given as."""
+    results = []
+    for block, leaf, source in zip(row, inputs.given, inputs.tensors, strict=True):
+        shape = (*out.shape, *source.shape)
+        if block is None:
+            block = np.zeros(shape, source.dtype)
+        elif isinstance(block, Value):
+            results.append(block.reshape(shape))  # type: ignore[attr-defined]
+            continue
+        array = own_array(block.reshape(shape), source)
+        if is_recorded or isinstance(leaf, Value):
+            results.append(wrap(source.plain, array))
+        else:
+            is_array = isinstance(leaf, np.ndarray | np.generic) or array.ndim
+            results.append(array if is_array else array.item())
+    return results

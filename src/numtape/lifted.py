@@ -1,0 +1,63 @@
+"""Tensors that stand for more than one array, with every op and method of `Tensor`: what sweeps compute on."""
+
+import math
+from typing import Any, NoReturn
+
+from .core.batching import Batched
+from .core.value import Lifted
+from .errors import LeavesTapeError
+from .tensors import Tensor
+
+
+def _leaves(how: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        raise LeavesTapeError(
+            f"{how}: this tensor stands for {self.meaning} while a derivative is computed, so it has no single value; "
+            "compute with nt or np functions, or take the derivative in another mode."
+        )
+
+    return method
+
+
+class LiftedTensor(Lifted, Tensor):
+    """A tensor that has a shape and a dtype, but no array of its own."""
+
+    __slots__ = ()
+
+    #: What one of these stands for, in words.
+    meaning = "several values"
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __repr__(self) -> str:
+        return f"<{self.meaning} of shape {self.shape}, {self.dtype}>"
+
+    numpy = _leaves("numpy()")
+    item = _leaves("item()")
+    tolist = _leaves("tolist()")
+    __array__ = _leaves("np.asarray()")
+    __float__ = _leaves("float()")
+    __int__ = _leaves("int()")
+    __bool__ = _leaves("bool()")
+    __index__ = _leaves("index")
+
+
+class BatchedTensor(Batched, LiftedTensor):
+    """A batch of tangents or cotangents."""
+
+    __slots__ = ()
+    meaning = "a batch of values"
+
+
+BatchedTensor.plain = BatchedTensor

@@ -1,0 +1,115 @@
+"""The hybrid scheduler: prices the ways to compute a Jacobian from the recorded graph, and chooses the cheapest.
+
+The price of a way is the multiply-adds of its sweeps. A tangent costs as much as a cotangent through the graph; forward
+needs one for each input, reverse one for each output, and mixed one of each for every element of the narrowest cut,
+plus the product of the two halves.
+"""
+
+from dataclasses import dataclass
+
+from .config import SchedulerConfig, SchedulingStrategy
+from .core.jacobian import Cut, Path
+from .errors import OperandError
+
+_FORWARD, _REVERSE, _MIXED = SchedulingStrategy.FORWARD, SchedulingStrategy.REVERSE, SchedulingStrategy.MIXED
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to compute a Jacobian: how many tangents and cotangents it carries, and its price in multiply-adds."""
+
+    mode: SchedulingStrategy
+    tangents: int
+    cotangents: int
+    multiply_adds: int
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a scheduler chose for one Jacobian, and why."""
+
+    chosen: Alternative
+    reason: str
+    alternatives: tuple[Alternative, ...]
+    inputs: int
+    outputs: int
+
+    @property
+    def mode(self) -> SchedulingStrategy:
+        """The way that was chosen."""
+        return self.chosen.mode
+
+    def __str__(self) -> str:
+        lines = [f"Jacobian of {self.outputs} outputs by {self.inputs} inputs: {self.mode.value}, {self.reason}"]
+        table = [("", "mode", "tangents", "cotangents", "multiply-adds")]
+        for way in self.alternatives:
+            mark = "->" if way is self.chosen else ""
+            name = way.mode.value if way.cut is None else f"{way.mode.value} (cut of {way.cut.width})"
+            table.append((mark, name, f"{way.tangents:,}", f"{way.cotangents:,}", f"{way.multiply_adds:,}"))
+        widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+        for mark, name, *numbers in table:
+            cells = [mark.ljust(widths[0]), name.ljust(widths[1])]
+            cells += [number.rjust(width) for number, width in zip(numbers, widths[2:], strict=True)]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join(lines)
+
+
+class HybridScheduler:
+    """Chooses how to compute Jacobians, and remembers the last choice.
+
+    Args:
+        config: a `SchedulerConfig`; the default one if not given.
+
+    Example:
+        >>> scheduler = nt.HybridScheduler()
+        >>> _ = nt.jacobian(lambda x: x[:2] * x.sum(), scheduler=scheduler)(np.ones(50))
+        >>> scheduler.last_decision.mode.value
+        'reverse'
+    """
+
+    def __init__(self, config: SchedulerConfig | None = None) -> None:
+        if config is not None and not isinstance(config, SchedulerConfig):
+            raise OperandError(f"HybridScheduler: wants a SchedulerConfig, not {type(config).__name__}.")
+        self.config = config or SchedulerConfig()
+        self.last_decision: Decision | None = None
+
+    def decide(self, path: Path) -> Decision:
+        """Price the ways to compute the Jacobian of a path, choose one and remember it as `last_decision`."""
+        ways = {
+            _FORWARD: Alternative(_FORWARD, path.inputs, 0, path.inputs * path.work),
+            _REVERSE: Alternative(_REVERSE, 0, path.outputs, path.outputs * path.work),
+            _MIXED: _mixed(path),
+        }
+        mode, reason = self._choose(path, {mode: way.multiply_adds for mode, way in ways.items()})
+        self.last_decision = Decision(ways[mode], reason, tuple(ways.values()), path.inputs, path.outputs)
+        return self.last_decision
+
+    def _choose(self, path: Path, prices: dict[SchedulingStrategy, int]) -> tuple[SchedulingStrategy, str]:
+        config = self.config
+        assert isinstance(config.strategy, SchedulingStrategy)
+        if config.strategy is not SchedulingStrategy.AUTO:
+            return config.strategy, "as configured"
+        cheaper = _FORWARD if prices[_FORWARD] < prices[_REVERSE] else _REVERSE
+        if config.enable_mixed_mode and prices[_MIXED] < prices[cheaper]:
+            return _MIXED, "the cheapest"
+        ratio = path.outputs / max(path.inputs, 1)
+        if ratio >= config.forward_mode_threshold:
+            return _FORWARD, f"since outputs / inputs = {ratio:.4g} is at least {config.forward_mode_threshold:g}"
+        if ratio <= config.reverse_mode_threshold:
+            return _REVERSE, f"since outputs / inputs = {ratio:.4g} is at most {config.reverse_mode_threshold:g}"
+        return cheaper, "the cheaper of the plain modes"
+
+    def explain(self) -> str:
+        """Return the last decision as text: the alternatives with their prices, and the reason."""
+        return "no Jacobian was computed yet" if self.last_decision is None else str(self.last_decision)
+
+
+def _mixed(path: Path) -> Alternative:
+    """Price the sweeps both ways from each cut, and return the cheapest."""
+
+    def price(cut: Cut) -> int:
+        return cut.width * (cut.work_before + cut.work_after + path.inputs * path.outputs)
+
+    best = min(path.cuts(), key=price)
+    return Alternative(_MIXED, best.width, best.width, price(best), best)

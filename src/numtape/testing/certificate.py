@@ -1,0 +1,235 @@
+"""The verdict on one derivative: whether it is right, and if not, or if that cannot be seen, why."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .differences import (
+    EPSILON,
+    ROUNDING,
+    Kink,
+    Level,
+    Line,
+    Stencil,
+    find_jump,
+    find_kink,
+    first_steps,
+    is_torn,
+    ladder,
+    measure,
+)
+
+#: Derivatives below this part of the largest one count as checked once they are zero within the noise.
+NEGLIGIBLE = 1e-9
+#: Steps of a function larger than this part of its value are no rounding of any float dtype.
+COARSEST = 2.0**-7
+
+
+class Verdict(StrEnum):
+    """What a check found about one derivative, worst last."""
+
+    RIGHT = "right"
+    #: The function is not differentiable at the point: its slopes to both sides differ.
+    KINK = "kink"
+    #: The function computes in less than float64, so that difference quotients are quantised.
+    PRECISION = "precision"
+    #: The function's rounding errors are larger than the change that a derivative makes.
+    NOISE = "cancellation noise"
+    #: Two calls with the same arguments differ.
+    NON_DETERMINISTIC = "non-deterministic"
+    #: The value or the gradient is NaN or infinite.
+    NOT_FINITE = "not finite"
+    WRONG = "wrong rule"
+
+
+SEVERITY = {verdict: rank for rank, verdict in enumerate(Verdict)}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict on one derivative, and the numbers behind it."""
+
+    verdict: Verdict
+    analytic: float
+    numeric: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """What all derivatives of a function are judged by."""
+
+    stencil: Stencil
+    tolerance: float
+    #: Use this step, relative to the element, instead of finding one.
+    step: float | None = None
+    #: The largest gradient, the measure of what is negligible.
+    largest: float = 0.0
+    #: The unit of rounding of the lowest precision that the function computes in.
+    unit: float = EPSILON
+    #: The largest intermediate value, whose rounding errors may surface.
+    peak: float = 0.0
+
+    @property
+    def rounding(self) -> float:
+        """The rounding error of the function's values, in units of their size."""
+        return max(ROUNDING, 4.0 * self.unit if self.unit > EPSILON else 0.0)
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A derivative to judge: the line, the derivative along it that the rules give, and where on the line we are."""
+
+    line: Line
+    analytic: float
+    x: float
+
+
+#: The spot at some distance on the same line, for a look at both sides of a kink.
+Aside = Callable[[float], Spot]
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """The numeric derivative: a value and a bound of its error."""
+
+    numeric: float
+    bound: float
+    level: Level
+    noise: float
+
+
+def judge(spot: Spot, gauge: Gauge, aside: Aside | None = None) -> Finding:
+    """Return the verdict on a derivative; `aside` lets a kink be told from a wrong rule at a kink."""
+    if not math.isfinite(spot.analytic):
+        return Finding(Verdict.NOT_FINITE, spot.analytic, math.nan, math.inf)
+    steps = [gauge.step * max(1.0, abs(spot.x))] if gauge.step is not None else ladder(spot.x)
+    for step in first_steps(spot.x) if gauge.step is None else steps:
+        level = measure(spot.line, gauge.stencil, step)
+        noise = level.noise(gauge.rounding) + _input_noise(spot)
+        estimate = _Estimate(level.slope, (noise + level.gap) / step + _own_error(spot, gauge), level, noise)
+        if level.is_finite and _is_right(spot, gauge, estimate):
+            return _finding(Verdict.RIGHT, spot, gauge, estimate)
+    # From coarse to fine: what moves at all is seen first.
+    measured = [measure(spot.line, gauge.stencil, step) for step in reversed(steps)]
+    return _diagnose(spot, gauge, aside, measured[::-1])
+
+
+def _diagnose(spot: Spot, gauge: Gauge, aside: Aside | None, measured: list[Level]) -> Finding:
+    levels = [level for level in measured if level.is_finite]
+    if not levels:
+        return _at_an_edge(spot, gauge, aside, measured)
+    if is_torn(levels, gauge.rounding):
+        is_wrong = _is_wrong_beside(gauge, aside, (levels[4].step, -levels[4].step))
+        return Finding(Verdict.WRONG if is_wrong else Verdict.KINK, spot.analytic, math.inf, math.inf)
+    estimate = _best(spot, gauge, levels, 0.0)
+    if estimate is not None and _is_right(spot, gauge, estimate):
+        return _finding(Verdict.RIGHT, spot, gauge, estimate)
+    kink = find_kink(levels, gauge.rounding)
+    if kink is not None and (estimate is None or abs(kink.right - kink.left) < 64.0 * estimate.bound):
+        return _at_a_kink(spot, gauge, aside, kink)
+    if estimate is None:
+        return Finding(Verdict.NOISE, spot.analytic, math.nan, math.inf)
+    if not _is_wrong(spot, gauge, estimate):
+        verdict = Verdict.PRECISION if gauge.unit > EPSILON else Verdict.NOISE
+        return _finding(verdict, spot, gauge, estimate)
+    return _unless_stepped(spot, gauge, levels, estimate)
+
+
+def _unless_stepped(spot: Spot, gauge: Gauge, levels: list[Level], estimate: _Estimate) -> Finding:
+    """Return the verdict "wrong rule", unless the difference is that of a function that moves in steps."""
+    steps = [level.step for level in levels]
+    height, width = find_jump(spot.line, estimate.level, estimate.noise, steps)
+    # Steps explain a difference in slope of about height / width, none that is far smaller.
+    if height and abs(spot.analytic - estimate.numeric) * width >= 0.01 * height:
+        estimate = _best(spot, gauge, levels, height) or estimate
+        if not _is_wrong(spot, gauge, estimate):
+            size = estimate.level.size
+            is_rounded = 8.0 * EPSILON * gauge.peak < height <= COARSEST * size
+            return _finding(Verdict.PRECISION if is_rounded else Verdict.NOISE, spot, gauge, estimate)
+    return _finding(Verdict.WRONG, spot, gauge, estimate)
+
+
+def _best(spot: Spot, gauge: Gauge, levels: list[Level], height: float) -> _Estimate | None:
+    """Return the estimate with the smallest bound, from levels in the order of their steps.
+
+    Noise that a fine step shows is there at coarser ones, too. A step that contradicts a finer one is too coarse for the
+    function, and so are those beyond it.
+    """
+    best: _Estimate | None = None
+    noise = height + _input_noise(spot)
+    for level in levels:
+        noise = max(noise, level.noise(gauge.rounding))
+        # Where the function moves in steps of some height, its slopes are no better than these are to its size.
+        stepped = 4.0 * height / level.size * abs(level.slope) if level.size else 0.0
+        bound = noise / level.step + _own_error(spot, gauge) + stepped
+        if not level.follows(gauge.rounding):
+            continue
+        if best is not None and abs(level.slope - best.numeric) > 4.0 * (best.bound + bound):
+            break
+        if best is None or bound < best.bound:
+            best = _Estimate(level.slope, bound, level, noise)
+    return best
+
+
+def _input_noise(spot: Spot) -> float:
+    """Return the change of the function by the rounding of x + h."""
+    return EPSILON * abs(spot.x * spot.analytic)
+
+
+def _own_error(spot: Spot, gauge: Gauge) -> float:
+    """Return the rounding error of the derivative that the rules give."""
+    own = 16.0 * EPSILON * gauge.largest
+    return own + 16.0 * gauge.unit * abs(spot.analytic) if gauge.unit > EPSILON else own
+
+
+def _scale(spot: Spot, estimate: _Estimate) -> float:
+    return max(abs(spot.analytic), abs(estimate.numeric))
+
+
+def _is_right(spot: Spot, gauge: Gauge, estimate: _Estimate) -> bool:
+    """Say whether the derivative agrees, and would not if it were wrong by more than the tolerance."""
+    allowed = gauge.tolerance * _scale(spot, estimate)
+    is_resolved = estimate.bound <= max(allowed, NEGLIGIBLE * gauge.largest)
+    return is_resolved and abs(spot.analytic - estimate.numeric) <= max(allowed, estimate.bound)
+
+
+def _is_wrong(spot: Spot, gauge: Gauge, estimate: _Estimate) -> bool:
+    allowed = gauge.tolerance * _scale(spot, estimate)
+    return abs(spot.analytic - estimate.numeric) > max(allowed, 4.0 * estimate.bound)
+
+
+def _finding(verdict: Verdict, spot: Spot, gauge: Gauge, estimate: _Estimate) -> Finding:
+    difference = abs(spot.analytic - estimate.numeric)
+    scale = max(_scale(spot, estimate), estimate.bound / gauge.tolerance if verdict is Verdict.RIGHT else 0.0)
+    return Finding(verdict, spot.analytic, estimate.numeric, difference / scale if scale else 0.0)
+
+
+def _at_a_kink(spot: Spot, gauge: Gauge, aside: Aside | None, kink: Kink) -> Finding:
+    """A kink, unless the derivative is no slope between those of both sides, or wrong to one side of it."""
+    numeric = max(kink.left, kink.right, key=lambda slope: abs(slope - spot.analytic))
+    error = abs(numeric - spot.analytic) / max(abs(numeric), abs(spot.analytic))
+    slack = kink.error + 0.01 * abs(kink.right - kink.left)
+    low, high = min(kink.left, kink.right) - slack, max(kink.left, kink.right) + slack
+    is_wrong = not low <= spot.analytic <= high or _is_wrong_beside(gauge, aside, (kink.step, -kink.step))
+    return Finding(Verdict.WRONG if is_wrong else Verdict.KINK, spot.analytic, numeric, error)
+
+
+def _at_an_edge(spot: Spot, gauge: Gauge, aside: Aside | None, measured: list[Level]) -> Finding:
+    """The verdict where the function is finite to one side at most."""
+    sides = [
+        (sign * level.step, slope)
+        for level in measured
+        for sign, slope in ((1.0, level.right), (-1.0, level.left))
+        if math.isfinite(slope)
+    ]
+    if not sides:
+        return Finding(Verdict.NOT_FINITE, spot.analytic, math.nan, math.inf)
+    distance, slope = sides[len(sides) // 2]
+    verdict = Verdict.WRONG if _is_wrong_beside(gauge, aside, (distance,)) else Verdict.KINK
+    return Finding(verdict, spot.analytic, slope, math.inf)
+
+
+def _is_wrong_beside(gauge: Gauge, aside: Aside | None, distances: tuple[float, ...]) -> bool:
+    return aside is not None and any(judge(aside(t), gauge).verdict is Verdict.WRONG for t in distances)

@@ -1,0 +1,194 @@
+"""Difference quotients along a line, with what they say about their own trust: truncation, noise, kinks and steps.
+
+Every stencil is one idea: the central difference D(h) is the derivative plus a polynomial in h**2, so its values at
+several multiples of h are extrapolated to 0. The same weights take the mean of f(x + h) and f(x - h) back to f(x); where
+that misses f(x), the function has a kink, a jump or a burst of noise there.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from ..errors import ArgumentError
+
+#: How a scalar function changes along a line: a distance in; the change, and the size of the terms that it is made of.
+Line = Callable[[float], tuple[float, float]]
+
+EPSILON = float(np.finfo(np.float64).eps)
+#: Rounding errors of a function, in units of the size of its terms.
+ROUNDING = 2.0 * EPSILON
+#: By how much the disagreement of two stencils is enlarged to bound the error of the better one.
+CAUTION = 8.0
+#: All steps have this odd factor, so that no period that people choose is a multiple of a step.
+ODD = 1.1283791670955126
+
+
+@dataclass(frozen=True)
+class Stencil:
+    """Which multiples of the step a difference quotient uses, and those of a second one that it is compared with."""
+
+    offsets: tuple[float, ...]
+    check: tuple[float, ...]
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        """All multiples of the step at which the function is evaluated, on both sides."""
+        return tuple(sorted({*self.offsets, *self.check}))
+
+
+STENCILS = {
+    "central": Stencil((1.0,), (1.0, 2.0)),
+    "four_point": Stencil((1.0, 2.0), (1.0,)),
+    "six_point": Stencil((1.0, 2.0, 3.0), (1.0, 2.0)),
+    "richardson": Stencil((0.25, 0.5, 1.0), (0.25, 0.5)),
+}
+
+
+def stencil_of(name: str, method: str) -> Stencil:
+    """Return the stencil of a method; `name` is the function that was asked."""
+    if method not in STENCILS:
+        known = ", ".join(repr(known) for known in STENCILS)
+        raise ArgumentError(f"{name}: there is no method {method!r}; the methods are {known}.")
+    return STENCILS[method]
+
+
+@cache
+def at_zero(nodes: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the weights that extrapolate values at `nodes` to 0 by the polynomial through them.
+
+    Example:
+        >>> at_zero((1.0, 4.0))
+        (1.3333333333333333, -0.3333333333333333)
+    """
+    return tuple(math.prod(m / (m - n) for m in nodes if m != n) for n in nodes)
+
+
+def _extrapolate(nodes: Sequence[float], values: Sequence[float]) -> float:
+    return sum(w * v for w, v in zip(at_zero(tuple(nodes)), values, strict=True))
+
+
+@dataclass(frozen=True)
+class Level:
+    """What one step says about the derivative along a line."""
+
+    step: float
+    slope: float
+    #: How far the second stencil is from the first.
+    spread: float
+    #: How far f(x) is from what its neighbours predict.
+    gap: float
+    #: The slopes to the left and to the right alone.
+    left: float
+    right: float
+    #: The size of the terms that the function is made of.
+    size: float
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the function was finite on both sides."""
+        return math.isfinite(self.slope) and math.isfinite(self.gap)
+
+    def noise(self, rounding: float) -> float:
+        """Return the error of single values of the function, as far as this step shows it."""
+        return CAUTION * self.spread * self.step + rounding * self.size
+
+    def follows(self, rounding: float) -> bool:
+        """Say whether f(x) itself lies on the curve through its neighbours, up to their own noise."""
+        return self.gap <= 4.0 * self.noise(rounding)
+
+
+def measure(line: Line, stencil: Stencil, step: float) -> Level:
+    """Evaluate a stencil."""
+    points = stencil.points
+    ahead = [line(k * step) for k in points]
+    behind = [line(-k * step) for k in points]
+    slopes = {k: (a[0] - b[0]) / (2.0 * k * step) for k, a, b in zip(points, ahead, behind, strict=True)}
+    squares = [k * k for k in points]
+    slope, check = (
+        _extrapolate([k * k for k in chosen], [slopes[k] for k in chosen])
+        for chosen in (stencil.offsets, stencil.check)
+    )
+    return Level(
+        step,
+        slope,
+        abs(slope - check),
+        abs(_extrapolate(squares, [(a[0] + b[0]) / 2.0 for a, b in zip(ahead, behind, strict=True)])),
+        _extrapolate(points, [-b[0] / (k * step) for k, b in zip(points, behind, strict=True)]),
+        _extrapolate(points, [a[0] / (k * step) for k, a in zip(points, ahead, strict=True)]),
+        max((size for _, size in (*ahead, *behind) if math.isfinite(size)), default=0.0),
+    )
+
+
+def first_steps(x: float) -> list[float]:
+    """Return the steps that suit most functions at `x`: those on the scale of 1, and those on the scale of x."""
+    scales = [max(1.0, abs(x)), 1.0, abs(x)]
+    return [1e-3 * ODD * scale for scale in dict.fromkeys(scales) if scale]
+
+
+def ladder(x: float) -> list[float]:
+    """Return steps from the finest that `x` can resolve to far beyond its scale, two per decade."""
+    finest = -20 if x == 0.0 else math.floor(math.log10(abs(x))) - 12
+    coarsest = 3 + max(0, math.ceil(math.log10(abs(x))) if x else 0)
+    return [ODD * 10.0 ** (k / 2) for k in range(2 * max(finest, -300), 2 * coarsest + 1)]
+
+
+@dataclass(frozen=True)
+class Kink:
+    """Slopes that stay apart however small the step is."""
+
+    step: float
+    left: float
+    right: float
+    error: float
+
+
+def find_kink(levels: Sequence[Level], rounding: float) -> Kink | None:
+    """Return the kink at the point, if the slopes to both sides converge to different values."""
+    best: Kink | None = None
+    for fine, coarse in zip(levels, levels[1:], strict=False):
+        error = abs(fine.left - coarse.left) + abs(fine.right - coarse.right)
+        jump = abs(fine.right - fine.left)
+        is_seen = jump * fine.step > 16.0 * rounding * fine.size and error < 0.05 * jump
+        if is_seen and (best is None or error < best.error):
+            best = Kink(fine.step, fine.left, fine.right, error)
+    return best
+
+
+def is_torn(levels: Sequence[Level], rounding: float) -> bool:
+    """Say whether the function jumps at the point itself: f(x) stays off its neighbours however near they are."""
+    gaps = [level.gap for level in levels[:4]]
+    return min(gaps) > 64.0 * rounding * levels[0].size and max(gaps) - min(gaps) < 0.01 * max(gaps)
+
+
+def find_jump(line: Line, level: Level, noise: float, steps: Sequence[float]) -> tuple[float, float]:
+    """Return the height and the width of the steps of a staircase, or zeros if the function is none.
+
+    Near the point the function follows the slope of `level`. It is searched on both sides for the place where it leaves
+    it; if it does so by a jump, and on both sides, it moves in steps there.
+    """
+    heights, distances = [], []
+    for sign in (1.0, -1.0):
+
+        def residual(t: float, sign: float = sign) -> float:
+            change = line(sign * t)[0]
+            return abs(change - level.slope * sign * t) if math.isfinite(change) else 0.0
+
+        def allowed(t: float) -> float:
+            return 4.0 * noise * max(1.0, t / level.step)
+
+        near = level.step
+        far = next((t for t in steps if t > near and residual(t) > allowed(t)), None)
+        if far is None:
+            return 0.0, 0.0
+        near = max((t for t in steps if near <= t < far), default=near)
+        for _ in range(40):
+            middle = math.sqrt(near * far)
+            near, far = (near, middle) if residual(middle) > allowed(middle) else (middle, far)
+        if residual(far) <= 4.0 * allowed(far):
+            return 0.0, 0.0
+        heights.append(residual(far))
+        distances.append(far)
+    return max(heights), sum(distances)

@@ -1,0 +1,1 @@
+"""Change what ops do, or what their derivatives are: one file per idea."""

@@ -1,0 +1,372 @@
+"""Give a function a derivative of your own: `custom_gradient` by a pull function, `custom_op` by rules.
+
+What either leaves on the tape is one record of an op, made as the library's own ops are. A pull function is a closure
+by nature, and records hold none: the op of a `custom_gradient` function has the function itself as its forward, and its
+rule runs it again to get a new pull function. So everything that works on records works on these, and in second order
+the function runs on tensors and is differentiated through; the price is a second run, which `custom_op` avoids.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import tree
+from .._typing import NDArray
+from ..core.apply import apply, tracked_operands, watch_on_use
+from ..core.context import current, entered
+from ..core.op import Facts, Op
+from ..core.reverse import collect
+from ..core.stream import Stream, thread_stream
+from ..core.value import Value, wrap
+from ..dtypes import is_float
+from ..errors import ArgumentError, GradientError, OperandError, ShapeError
+from ..tensors import Tensor
+from .transposing import Transpose, is_any_tensor, run_on_tape
+
+
+class _Operand:
+    """Stands in the arguments of a call where an operand of the op belongs."""
+
+    def __repr__(self) -> str:
+        return "operand"
+
+
+_OPERAND = _Operand()
+
+
+@dataclass(frozen=True, repr=False)
+class _Call:
+    """The arguments of one call, without the operands: all that a record must know to run the function again."""
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    #: How many of the values, from the end, are passed by name.
+    keywords: int
+    #: Where the thread's random stream stood.
+    stream: tuple[int, int]
+
+    def __repr__(self) -> str:
+        return f"({', '.join(f'{name}={value!r}' for name, value in zip(self.names, self.values, strict=True))})"
+
+    def fill(self, operands: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and keyword arguments with operands put in."""
+        rest = iter(operands)
+        filled = [tree.map(lambda leaf: next(rest) if leaf is _OPERAND else leaf, value) for value in self.values]
+        split = len(filled) - self.keywords
+        return filled[:split], dict(zip(self.names[split:], filled[split:], strict=True))
+
+    def counts(self) -> list[int]:
+        """Return how many operands each argument holds."""
+        return [sum(leaf is _OPERAND for leaf in tree.leaves(value)) for value in self.values]
+
+
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function the derivative that it returns itself, beside its value.
+
+    The function returns a pair: its value (a tensor or a tuple of tensors), and a pull function that takes the
+    cotangent of the value (a tuple for a tuple) and returns the cotangent of the argument, or a tuple with one for each
+    argument that holds float tensors or arrays; None stands for zeros. Other arguments are passed on as they are.
+
+    On the tape it is one op. Forward mode transposes the pull function, so that must be linear there. The function
+    runs again when its derivative is taken: it must return the same for the same arguments. Random numbers of nt
+    repeat; those of others must be drawn outside. Tracked tensors must be passed, not captured.
+
+    Args:
+        function: takes tensors, arrays and anything else; it sees tensors.
+
+    Raises:
+        GradientError: if a tracked tensor that is no argument takes part in the value, or a second run differs.
+
+    Example:
+        >>> @nt.custom_gradient
+        ... def clip_gradient(x):
+        ...     return x, lambda g: nt.clip(g, -1.0, 1.0)
+        >>> nt.grad(lambda x: (3.0 * clip_gradient(x)).sum())(np.array([1.0, 2.0]))
+        array([1., 1.])
+    """
+    if not callable(function):
+        raise OperandError(
+            f"custom_gradient: decorates functions, not {type(function).__name__}; the function returns its value and "
+            "a function from cotangents to cotangents."
+        )
+    made = _CustomGradient(function)
+
+    @functools.wraps(function)
+    def face(*args: Any, **kwargs: Any) -> Any:
+        return made.apply(args, kwargs)
+
+    made.op.face = face
+    face.op = made.op  # type: ignore[attr-defined]
+    return face
+
+
+class _CustomGradient:
+    """One decorated function, and the op that it became."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.signature = inspect.signature(function)
+        self.is_checked = False
+        self.op = Op(
+            self._forward,
+            _declaration(self.name, function.__doc__),
+            pulls={},
+            pushes={"arguments": lambda t, arguments, index, call: self._push(t, arguments, index, call)},
+            joint=lambda g, arguments, call: self._pull(g, arguments, call),
+            is_variadic=True,
+            facts=Facts(cost=per_output),
+        )
+        self.transpose = Transpose(
+            f"{self.name}: forward mode transposes its pull function, which",
+            "Write it with nt or np functions, linear in the cotangent, or use reverse mode.",
+        )
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the function as an op."""
+        call, operands = self._bind(args, kwargs)
+        state = current()
+        if state.grad and state.watch_all:
+            for value in _captured(self.function):
+                watch_on_use(state, value)
+        if not operands:
+            return self._run(call, operands)[0]
+        out = apply(self.op, operands, {"call": call})
+        if not self.is_checked and tracked_operands(self.op, operands, state):
+            self._check_again(call, operands, out)
+            self.is_checked = True
+        return out
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Call, list[Any]]:
+        """Take the float tensors and arrays out of the arguments."""
+        bound = bind(self.name, self.signature, args, kwargs)
+        operands: list[Any] = []
+
+        def take(leaf: Any) -> Any:
+            if isinstance(leaf, Value | np.ndarray) and is_float(leaf.dtype):
+                operands.append(leaf)
+                return _OPERAND
+            return leaf
+
+        names, given = _arguments(bound)
+        stream = thread_stream()
+        values = tuple(tree.map(take, value) for value in given)
+        return _Call(tuple(names), values, len(bound.kwargs), (stream.key, stream.counter)), operands
+
+    def _forward(self, arrays: tuple[NDArray, ...], /, *, call: _Call) -> Any:
+        with entered(tapes=(), watch_all=False, scopes=()), _random_from(call.stream, may_advance=True):
+            value, _ = self._run(call, [wrap(Tensor, x) for x in arrays])
+        outs = [self._own_array(part, arrays) for part in (value if isinstance(value, tuple) else (value,))]
+        return tuple(outs) if isinstance(value, tuple) else outs[0]
+
+    def _own_array(self, part: Any, arrays: tuple[NDArray, ...]) -> Any:
+        """Return an output as an array with memory of its own; raise if something captured is tracked."""
+        if not isinstance(part, Value):
+            return np.asarray(part)
+        if part.node is not None:
+            raise GradientError(
+                f"{self.name}: its value depends on {_leaf_name(part)}, a tracked tensor that is no argument, so the "
+                "gradient of that would be lost. Pass it as an argument, or its detach() if it is a constant here."
+            )
+        array = part.array
+        return array.copy() if any(np.may_share_memory(array, x) for x in arrays) else array
+
+    def _run(self, call: _Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
+        args, kwargs = call.fill(operands)
+        pair = self.function(*args, **kwargs)
+        if not isinstance(pair, tuple) or len(pair) != 2 or not callable(pair[1]):
+            got = f"a tuple of {len(pair)}" if isinstance(pair, tuple) else type(pair).__name__
+            if isinstance(pair, tuple) and len(pair) == 2:
+                got = f"a pair whose second part is {type(pair[1]).__name__}"
+            raise OperandError(
+                f"{self.name}: a custom_gradient function returns a pair, its value and a function from cotangents to "
+                f"cotangents; it returned {got}."
+            )
+        value, pull = pair
+        for part in value if isinstance(value, tuple) else (value,):
+            if not isinstance(part, Value | np.ndarray | np.generic | float | int):
+                raise OperandError(
+                    f"{self.name}: the value of a custom_gradient function is a tensor or a tuple of tensors, not "
+                    f"{type(part).__name__}."
+                )
+        return value, pull
+
+    def _run_again(self, call: _Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
+        with _random_from(call.stream):
+            return self._run(call, operands)
+
+    def _check_again(self, call: _Call, operands: Sequence[Any], out: Any) -> None:
+        """Raise if a second run gives another value: then its pull function does not belong to the first."""
+        with entered(grad=False, tapes=(), watch_all=False, scopes=()):
+            again, _ = self._run_again(call, [wrap(Tensor, _array(x)) for x in operands])
+        pairs = zip(_parts(out), _parts(again), strict=True)
+        if not all(np.allclose(_array(a), _array(b), rtol=1e-2, atol=1e-6, equal_nan=True) for a, b in pairs):
+            raise GradientError(
+                f"{self.name}: a second run on the same arguments gave another value, but the function runs again for "
+                "its derivative. Draw random numbers with nt, or outside of it, and keep no state in it."
+            )
+
+    def _pull(self, g: Any, operands: tuple[Any, ...], call: _Call) -> list[Any]:
+        """Return the cotangents of all operands."""
+        gs = g if isinstance(g, tuple) else (g,)
+        if is_any_tensor((*gs, *operands)):
+            return run_on_tape(
+                lambda: self._pull_by(g, operands, call),
+                f"{self.name}: higher derivatives run the function and its pull function on tensors, which",
+                "Compute with nt or np functions in both, and use nt.stop_gradient for what is a constant.",
+            )
+        tensors = [wrap(Tensor, np.asarray(x)) for x in operands]
+        with entered(grad=False, tapes=(), watch_all=False, scopes=()):
+            wrapped = tuple(None if part is None else wrap(Tensor, np.asarray(part)) for part in gs)
+            cotangents = self._pull_by(wrapped if isinstance(g, tuple) else wrapped[0], tensors, call)
+        return [_array(x) for x in cotangents]
+
+    def _pull_by(self, g: Any, operands: Sequence[Any], call: _Call) -> list[Any]:
+        value, pull = self._run_again(call, operands)
+        if isinstance(value, tuple):
+            g = tuple(
+                wrap(Tensor, np.zeros(np.shape(y), _array(y).dtype)) if part is None else part
+                for part, y in zip(g, value, strict=True)
+            )
+        return self._per_operand(pull(g), operands, call)
+
+    def _per_operand(self, pulled: Any, operands: Sequence[Any], call: _Call) -> list[Any]:
+        """Return what the pull function returned as one cotangent for each operand, checked."""
+        counts = call.counts()
+        holders = [i for i, count in enumerate(counts) if count]
+        if isinstance(pulled, tuple) and len(pulled) == len(counts):
+            pulled = tuple(pulled[i] for i in holders)
+        elif len(holders) == 1 and not (isinstance(pulled, tuple) and len(pulled) == 1):
+            pulled = (pulled,)
+        if not isinstance(pulled, tuple) or len(pulled) != len(holders):
+            got = f"{len(pulled)} cotangents" if isinstance(pulled, tuple) else "one cotangent"
+            names = ", ".join(call.names[i] for i in holders)
+            raise ArgumentError(
+                f"{self.name}: its pull function returned {got}, but {len(holders)} arguments have a derivative "
+                f"({names}); return a tuple with one for each, None for zeros."
+            )
+        found: list[Any] = []
+        for i, part in zip(holders, pulled, strict=True):
+            found += self._of_argument(call.names[i], part, operands[len(found) : len(found) + counts[i]])
+        return found
+
+    def _of_argument(self, argument: str, part: Any, operands: Sequence[Any]) -> list[Any]:
+        if part is None:
+            return [np.zeros(x.shape, x.dtype) for x in operands]
+        leaves = tree.leaves(part)
+        if len(leaves) != len(operands):
+            raise ArgumentError(
+                f"{self.name}: its pull function returned {len(leaves)} cotangents for argument {argument!r}, which "
+                f"holds {len(operands)} tensors; return a tree of its form."
+            )
+        checked = [x if isinstance(x, Value) else np.asarray(x) for x in leaves]
+        for leaf, operand in zip(checked, operands, strict=True):
+            if leaf.shape != operand.shape:
+                raise ShapeError(
+                    f"{self.name}: its pull function returned a cotangent of shape {leaf.shape} for argument "
+                    f"{argument!r} of shape {operand.shape}; they must be equal."
+                )
+        return checked
+
+    def _push(self, t: Any, operands: tuple[Any, ...], index: int, call: _Call) -> Any:
+        """Return the tangent of the value, by transposing the pull function."""
+        is_recorded = is_any_tensor((t, *operands))
+        tensors = list(operands) if is_recorded else [wrap(Tensor, np.asarray(x)) for x in operands]
+        # One more transform is running: what the function records must keep its links until the sweep is done.
+        with entered(grad=is_recorded, transforms=current().transforms + 1):
+            value, pull = self._run_again(call, tensors)
+            is_tuple = isinstance(value, tuple)
+
+            def linear(gs: list[Any]) -> list[Any]:
+                return [self._per_operand(pull(tuple(gs) if is_tuple else gs[0]), tensors, call)[index]]
+
+            tangents = self.transpose(linear, [np.shape(y) for y in _parts(value)], [t], is_recorded)
+        return tuple(tangents) if is_tuple else tangents[0]
+
+
+def _declaration(name: str, doc: str | None) -> Callable[..., Any]:
+    """Return a function whose signature declares the op of a custom_gradient function."""
+
+    def declaration(arguments: Any, /, *, call: _Call) -> Any:
+        raise NotImplementedError
+
+    declaration.__name__ = name
+    declaration.__doc__ = doc
+    return declaration
+
+
+def bind(
+    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> inspect.BoundArguments:
+    """Bind arguments to a signature; the error names the function."""
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise OperandError(f"{name}: {error}; its signature is {name}{signature}.") from None
+
+
+def _arguments(bound: inspect.BoundArguments) -> tuple[list[str], list[Any]]:
+    """Return the names and values of arguments in the order of the signature, those of ``*args`` one by one."""
+    names: list[str] = []
+    values: list[Any] = []
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            names += [f"{name}[{i}]" for i in range(len(value))]
+            values += value
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            names += value
+            values += value.values()
+        else:
+            names.append(name)
+            values.append(value)
+    return names, values
+
+
+def _captured(function: Callable[..., Any]) -> Iterator[Any]:
+    """Yield the tensors that a function refers to without getting them as arguments."""
+    if inspect.isfunction(function):
+        names = inspect.getclosurevars(function)
+        for leaf in tree.leaves([*names.nonlocals.values(), *names.globals.values()]):
+            if isinstance(leaf, Value):
+                yield leaf
+
+
+@contextmanager
+def _random_from(start: tuple[int, int], may_advance: bool = False) -> Iterator[None]:
+    """Let the thread's random stream start where it stood; unless it stands there still, it does not move."""
+    thread = current().thread
+    before = thread_stream()
+    if not (may_advance and (before.key, before.counter) == start):
+        thread.stream = Stream(*start)
+    try:
+        yield
+    finally:
+        thread.stream = before
+
+
+def _leaf_name(value: Value) -> str:
+    """Return how messages call the tracked leaf that a value depends on."""
+    leaves: list[Any] = []
+    collect([value.node], leaves)
+    leaf = next((x for x in leaves if isinstance(x, Value) and x.node is not None), value)
+    name = leaf.extras.name if leaf.extras is not None else None
+    return repr(name) if name else f"a tensor of shape {leaf.shape}"
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _array(x: Any) -> Any:
+    return x.array if isinstance(x, Value) else np.asarray(x)
+
+
+def per_output(out: Any, *shapes: Any, **params: Any) -> int:
+    """One operation per element of the outputs: the cost of what nothing is known of."""
+    return sum(int(np.prod(shape)) for shape in (out if isinstance(out, list) else [out]))

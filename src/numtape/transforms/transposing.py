@@ -1,0 +1,131 @@
+"""Transpose a linear rule: run it on tensors, and sweep back over the records that it leaves.
+
+A VJP is linear in its cotangent and a JVP in its tangent, and each is the other's transpose: so one of them is enough.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.context import current, entered
+from ..core.gradients import sweep
+from ..core.record import describe_site
+from ..core.value import LEAF, Value, wrap
+from ..errors import NotDifferentiableError
+from ..tensors import Tensor
+
+#: Takes and returns lists: tangents to tangents, or cotangents to cotangents.
+Linear = Callable[[list[Any]], list[Any]]
+
+#: Rules are checked for linearity at two scales, so far apart that a threshold between them shows; powers of two, so
+#: that a linear rule passes without rounding. The sign shows an absolute value.
+_SMALL = 2.0**-10
+_RATIO = -(2.0**20)
+#: A rule that is not linear misses by much more than float32 rounds.
+_TOLERANCE = 1e-3
+
+
+def is_any_tensor(values: Sequence[Any]) -> bool:
+    """Say whether one of the values that a rule got is a tensor: then what it does is to be recorded."""
+    return any(isinstance(x, Value) or (isinstance(x, tuple) and is_any_tensor(x)) for x in values)
+
+
+def run_on_tape(run: Callable[[], Any], what: str, repair: str) -> Any:
+    """Run what must be differentiable; raise if a tracked tensor becomes a plain number or array in it."""
+    thread = current().thread
+    before, thread.last_exit = thread.last_exit, None
+    try:
+        out = run()
+    except (TypeError, ValueError, AttributeError) as error:
+        raise NotDifferentiableError(f"{what} failed: {error} {repair}") from error
+    finally:
+        left, thread.last_exit = thread.last_exit, thread.last_exit or before
+    if left is not None:
+        code, lasti, how = left
+        raise NotDifferentiableError(f"{what} left the tape by {how} at {describe_site(code, lasti)}. {repair}")
+    return out
+
+
+class Transpose:
+    """The transpose of one rule, which is checked to be linear when it is needed first.
+
+    Args:
+        what: the rule, in words.
+        repair: what to do if it has no transpose.
+    """
+
+    __slots__ = ("is_checked", "repair", "what")
+
+    def __init__(self, what: str, repair: str) -> None:
+        self.what = what
+        self.repair = repair
+        self.is_checked = False
+
+    def __call__(
+        self, linear: Linear, shapes: Sequence[Any], cotangents: Sequence[Any], is_recorded: bool
+    ) -> list[Any]:
+        """Return the transpose of `linear`, at cotangents of what it returns.
+
+        Args:
+            linear: the rule; it takes as many tensors as there are shapes.
+            shapes: of what it takes.
+            cotangents: of what it returns, None where there is none.
+            is_recorded: whether the result is to be differentiated itself.
+        """
+        dtype = next(c.dtype for c in cotangents if c is not None)
+        if not self.is_checked:
+            self._check(linear, shapes, dtype)
+            self.is_checked = True
+        starts = [np.ones(shape, dtype) for shape in shapes]
+        return self._run(linear, starts, cotangents, is_recorded)[1]
+
+    def _run(
+        self, linear: Linear, starts: Sequence[Any], cotangents: Sequence[Any] | None, is_recorded: bool
+    ) -> tuple[list[Any], list[Any]]:
+        sources = [wrap(Tensor, x, LEAF) for x in starts]
+        state = current()
+        # One more transform is running: what is recorded here must keep its links until the sweep is done.
+        changes: dict[str, Any] = {"grad": True, "transforms": state.transforms + 1}
+        if not is_recorded:
+            changes.update(tapes=(), watch_all=False, scopes=())
+        with entered(**changes):
+            outs = run_on_tape(lambda: linear(sources), self.what, self.repair)
+            seeds = [np.ones(y.shape, y.dtype) for y in outs] if cotangents is None else cotangents
+            pairs = [
+                (y, seed)
+                for y, seed in zip(outs, seeds, strict=True)
+                if seed is not None and isinstance(y, Value) and y.node is not None
+            ]
+            found: dict[Any, Any] = {}
+            if pairs:
+                found = sweep([y for y, _ in pairs], [seed for _, seed in pairs], sources, create_graph=is_recorded)
+        return outs, [found[x] if x in found else np.zeros(x.shape, x.dtype) for x in sources]
+
+    def _check(self, linear: Linear, shapes: Sequence[Any], dtype: Any) -> None:
+        """Raise unless the rule is linear, and its records tell all of it."""
+        rng = np.random.default_rng(0)
+        starts = [np.asarray(_SMALL * rng.uniform(0.5, 1.0, s) * rng.choice([-1.0, 1.0], s), dtype) for s in shapes]
+        outs, pulled = self._run(linear, starts, None, is_recorded=False)
+        scaled, _ = self._run(linear, [_RATIO * x for x in starts], None, is_recorded=False)
+        for y, z in zip(map(_array, outs), map(_array, scaled), strict=True):
+            if not _is_close(z, _RATIO * y):
+                raise NotDifferentiableError(f"{self.what} is not linear, so that it has no transpose. {self.repair}")
+        # A linear function is its derivative: <1, L x> = <L^T 1, x>, if the records hold all of L.
+        left = sum(float(np.sum(_array(y))) for y in outs)
+        right = sum(float(np.sum(p * x)) for p, x in zip(pulled, starts, strict=True))
+        size = sum(float(np.sum(np.abs(_array(y)))) for y in outs)
+        if abs(left - right) > _TOLERANCE * size:
+            raise NotDifferentiableError(
+                f"{self.what} uses more of what it gets than its records tell: a value has left the tape. {self.repair}"
+            )
+
+
+def _array(x: Any) -> Any:
+    return x.array if isinstance(x, Value) else np.asarray(x)
+
+
+def _is_close(a: Any, b: Any) -> bool:
+    scale = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+    is_finite = np.isfinite(a) & np.isfinite(b)
+    return bool(np.all(np.abs(a - b)[is_finite] <= _TOLERANCE * scale)) if a.shape == b.shape else False
