@@ -26,7 +26,6 @@ from .config import SchedulerConfig, SchedulingStrategy, as_member
 from .core.context import current, entered
 from .core.gradients import link_of, sweep, tracked_again
 from .core.jacobian import Blocks, Path, Sweeper, by_cut, by_forward, by_reverse
-from .core.reverse import own_array
 from .core.value import Value, wrap
 from .errors import ArgumentError, OperandError, ShapeError
 from .lifted import BatchedTensor
@@ -268,7 +267,9 @@ def _shaped(inputs: Arguments, row: Sequence[Any], out: Value, is_recorded: bool
         elif isinstance(block, Value):
             results.append(block.reshape(shape))  # type: ignore[attr-defined]
             continue
-        array = own_array(block.reshape(shape), source)
+        # A block that is not a part of a larger matrix is nobody else's.
+        is_ours = block.base is None and block.dtype == source.dtype
+        array = block.reshape(shape) if is_ours else np.array(block.reshape(shape), source.dtype)
         if is_recorded or isinstance(leaf, Value):
             results.append(wrap(source.plain, array))
         else:

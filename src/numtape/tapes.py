@@ -5,60 +5,38 @@ of record with contexts, and a gradient follows the target's own graph, whoever 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from . import tree
+from .arguments import as_moved
+from .config import SchedulerConfig, SchedulingStrategy, as_member
 from .core.apply import watch_on_use
-from .core.context import change, current, entered
+from .core.context import current, entered
 from .core.gradients import (
     as_tensor,
     check_target,
     link_of,
+    push_forward,
     seed_of,
     sweep,
     why_untracked,
     zeros_like,
 )
 from .core.record import Record
-from .core.reverse import collect, deliver
+from .core.reverse import collect, deliver, is_reached
 from .core.tape import RecordingTape
 from .core.value import Value, wrap
-from .dtypes import is_float
-from .errors import (
-    ArgumentError,
-    ClosedError,
-    DtypeError,
-    NotConnectedError,
-    OperandError,
-    TapeConsumedError,
-)
+from .errors import ArgumentError, NotConnectedError, OperandError, TapeConsumedError
 from .gradients import Gradients
 from .insight import summary as summaries
+from .jacobians import matrix_blocks
+from .recording import Recording
+from .schedule import HybridScheduler
 from .tensors import Tensor
 
 
-class Mark:
-    """A point on a tape to rewind to."""
-
-    __slots__ = ("cell", "cells", "records", "tape")
-
-    def __init__(self, tape: RecordingTape) -> None:
-        self.tape = tape
-        self.records = len(tape.records)
-        self.cells = len(tape.cells)
-        #: The generation that was current; gone from its place once it was rewound or the tape started anew.
-        self.cell = tape.cell
-
-    def is_of(self, tape: RecordingTape) -> bool:
-        """Say whether a tape still holds this point."""
-        cells = tape.cells
-        return self.tape is tape and self.cells <= len(cells) and cells[self.cells - 1] is self.cell
-
-
-class Tape:
+class Tape(Recording):
     """Record ops and differentiate them.
 
     Inside ``with tape:`` every float tensor is watched on first use and every record is listed. Gradients follow the
@@ -67,6 +45,7 @@ class Tape:
     Args:
         persistent: whether `gradient` may be called more than once.
         watch_all: whether float tensors are watched on first use.
+        scheduler: how `jacobian` is computed: a `SchedulerConfig` or a `HybridScheduler`.
 
     Example:
         >>> x = nt.tensor([1.0, 2.0])
@@ -76,89 +55,15 @@ class Tape:
         tensor([2., 4.])
     """
 
-    def __init__(self, persistent: bool = False, watch_all: bool = True) -> None:
-        self.persistent = persistent
-        self._tape = RecordingTape(watch_all)
-        self._entered: list[entered] = []
-        self._is_consumed = False
-        self._is_closed = False
-        #: Whether a backward has run since the segment began, so that entering again starts a new one.
-        self._has_run_backward = False
-
-    @property
-    def watch_all(self) -> bool:
-        """Whether float tensors are watched on first use."""
-        return self._tape.watch_all
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether records made now are listed here."""
-        return self._tape in current().tapes and not self._tape.is_ended
-
-    def _begin(self) -> dict[str, Any]:
-        """Get ready to record, and return the changes of the ambient state that recording here makes."""
-        self._check_open("Tape")
-        if self._is_consumed:
-            raise TapeConsumedError(
-                "Tape: gradient() has consumed this tape; make a new one for each step, call reset(), or use "
-                "persistent=True."
-            )
-        if self._has_run_backward:
-            self._tape.start_segment()
-            self._has_run_backward = False
-        state = current()
-        self._tape.is_ended = False
-        if self._tape in state.tapes:
-            return {}
-        self._tape.start_cell([*(tape.cell for tape in state.tapes), state.context.cell])
-        return {"tapes": (*state.tapes, self._tape), "watch_all": state.watch_all or self._tape.watch_all}
-
-    def __enter__(self) -> Self:
-        scope = entered(**self._begin())
-        scope.__enter__()
-        self._entered.append(scope)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self,
+        persistent: bool = False,
+        watch_all: bool = True,
+        scheduler: HybridScheduler | SchedulerConfig | None = None,
     ) -> None:
-        self._entered.pop().__exit__(kind, error, trace)
-
-    def start_recording(self) -> None:
-        """Record from now on, until `stop_recording` or the end of the enclosing ``with`` block."""
-        change(**self._begin())
-
-    def stop_recording(self) -> None:
-        """End what `start_recording` began, also in scopes around this one."""
-        self._tape.is_ended = True
-        tapes = tuple(tape for tape in current().tapes if tape is not self._tape)
-        change(tapes=tapes, watch_all=any(tape.watch_all for tape in tapes))
-
-    def watch(self, *tensors: Any, **named: Any) -> Any:
-        """Make tensors sources of gradients, in or out of ``with``, and return them.
-
-        Args:
-            tensors: tensors, or trees of them.
-            named: the same, with a name that summaries and errors show.
-
-        Example:
-            >>> tape = nt.GradientTape()
-            >>> x = tape.watch(nt.tensor(3.0))
-            >>> tape.gradient(x * x, x)
-            tensor(6.)
-        """
-        self._check_open("watch")
-        for name, tensor in named.items():
-            if isinstance(tensor, Tensor):
-                tensor.name = name
-        given = (*tensors, *named.values())
-        for leaf in tree.leaves(given):
-            if not isinstance(leaf, Value):
-                raise OperandError(f"watch: wants tensors, not {type(leaf).__name__}; make one with nt.tensor(...).")
-            if not is_float(leaf.dtype):
-                raise DtypeError(f"watch: a tensor of {leaf.dtype} has no derivative; use astype(nt.float32).")
-            self._tape.watch(leaf)
-        return given[0] if len(given) == 1 else given
+        super().__init__(persistent, watch_all)
+        #: Chooses how `jacobian` is computed; ask it for `last_decision` and `explain()`.
+        self.scheduler = scheduler if isinstance(scheduler, HybridScheduler) else HybridScheduler(scheduler)
 
     def gradient(self, targets: Any, sources: Any, output_gradients: Any = None, unconnected: str = "none") -> Any:
         """Return the derivatives of the targets by each source; targets that are not scalar count as their sum.
@@ -300,44 +205,87 @@ class Tape:
         )
         return iter(steps)
 
-    def mark(self) -> Mark:
-        """Return a point to `rewind` to."""
-        self._check_open("mark")
-        mark = Mark(self._tape)
-        self._tape.start_cell()
-        return mark
+    def forward_gradient(self, source: Any, target: Any, tangent: Any = None) -> Any:
+        """Return the derivative of a target by a source in forward mode. Consumes nothing.
 
-    def rewind(self, mark: Mark) -> None:
-        """Forget and invalidate what was recorded since a mark; earlier records stay as they are."""
-        self._check_open("rewind")
-        if not isinstance(mark, Mark):
-            raise OperandError(f"rewind: wants what mark() returned, not {type(mark).__name__}.")
-        if not mark.is_of(self._tape):
-            raise ArgumentError(
-                "rewind: this mark is of another tape, or of a part that was rewound, reset or finished by a gradient "
-                "since; call mark() anew."
+        Args:
+            source: a tensor.
+            target: a tensor that was computed from it.
+            tangent: a direction of the source's shape; None for the derivatives by each of its elements.
+
+        Returns:
+            With a tangent, the directional derivative, of the target's shape; otherwise all derivatives, of shape
+            ``target.shape + source.shape``.
+
+        Example:
+            >>> tape = nt.GradientTape()
+            >>> x = tape.watch(nt.tensor(2.0))
+            >>> tape.forward_gradient(x, nt.stack([x, x * x]))
+            tensor([1., 4.])
+        """
+        name = "forward_gradient"
+        self._check_open(name)
+        self._check_connected(name, target, source)
+        if tangent is None:
+            return self._jacobian(target, source, HybridScheduler(SchedulerConfig("forward")))
+        seed = as_moved(name, "tangent", tangent, source)
+        outer = self._outer_tapes()
+        create_graph = self._is_differentiated(outer, [seed])
+        with entered(tapes=outer, watch_all=False):
+            (pushed,) = push_forward([target], [source], [seed], create_graph=create_graph)
+        return as_tensor(pushed, target, target.plain)
+
+    def jacobian(self, target: Any, source: Any, mode: str = "auto") -> Any:
+        """Return the derivatives of a target by each element of a source: shape ``target.shape + source.shape``.
+
+        Consumes nothing.
+
+        Args:
+            target: a tensor.
+            source: a tensor (then one Jacobian is returned) or an iterable of tensors (then a list is).
+            mode: "auto" (as the tape's scheduler says), "forward", "reverse" or "mixed".
+
+        Example:
+            >>> x = nt.tensor([1.0, 2.0])
+            >>> with nt.Tape() as tape:
+            ...     y = x * x
+            >>> tape.jacobian(y, x)
+            tensor([[2., 0.],
+                    [0., 4.]])
+        """
+        name = "jacobian"
+        self._check_open(name)
+        strategy = as_member(name, "mode", SchedulingStrategy, mode)
+        scheduler = self.scheduler
+        if strategy is not SchedulingStrategy.AUTO:
+            scheduler = HybridScheduler(SchedulerConfig(strategy))
+        for one in _as_list("source", source, name):
+            self._check_connected(name, target, one)
+        if isinstance(source, Value):
+            return self._jacobian(target, source, scheduler)
+        return [self._jacobian(target, one, scheduler) for one in _as_list("source", source, name)]
+
+    def _jacobian(self, target: Any, source: Any, scheduler: HybridScheduler) -> Any:
+        outer = self._outer_tapes()
+        is_recorded = self._is_differentiated(outer, [])
+        with entered(tapes=outer, watch_all=False):
+            ((block,),) = matrix_blocks([target], [source], scheduler, None, is_recorded)
+            shape = (*target.shape, *source.shape)
+            if isinstance(block, Value):
+                return block.reshape(shape)  # type: ignore[attr-defined]
+        return wrap(source.plain, np.asarray(block, source.dtype).reshape(shape))
+
+    def _check_connected(self, name: str, target: Any, source: Any) -> None:
+        """Raise unless a target was computed from a source."""
+        for what, given in (("target", target), ("source", source)):
+            if not isinstance(given, Value):
+                raise OperandError(f"{name}: the {what} must be a tensor, but {type(given).__name__} was given.")
+        check_target(name, target)
+        if not is_reached(link_of(target), link_of(source)):
+            raise NotConnectedError(
+                f"{name}: the target does not depend on {source.name or f'tensor{list(source.shape)}'}; watch it "
+                "before it is used, and compute with nt or np functions outside of no_grad."
             )
-        self._tape.rewind(mark.records, mark.cells)
-
-    def reset(self) -> None:
-        """Empty the tape and make it usable anew; what it recorded can no longer be differentiated."""
-        self._check_open("reset")
-        self._tape.end()
-        self._is_consumed = self._has_run_backward = self._tape.is_ended = False
-
-    def close(self) -> None:
-        """End the tape; what it recorded can no longer be differentiated. Closing twice is fine."""
-        self._tape.end()
-        self._is_closed = self._tape.is_ended = True
-
-    def _consume(self) -> None:
-        self._is_consumed = self._tape.is_ended = True
-        self._tape.unwatch()
-        self._tape.start_segment()
-
-    def _check_open(self, what: str) -> None:
-        if self._is_closed:
-            raise ClosedError(f"{what}: this tape is closed; make a new one, or reset() instead of close().")
 
     def _outer_tapes(self) -> tuple[RecordingTape, ...]:
         """Return the tapes that record around this one: those entered before it, or all if it is not entered."""
@@ -354,32 +302,6 @@ class Tape:
                 watch_on_use(state, seed)
         return bool(outer) or state.transforms > 0
 
-    @property
-    def records(self) -> list[Record]:
-        """The records listed, oldest first."""
-        return list(self._tape.records)
-
-    def __len__(self) -> int:
-        return len(self._tape.records)
-
-    def __bool__(self) -> bool:
-        # An empty tape is still a tape.
-        return True
-
-    def summary(self) -> str:
-        """Return the records as a table."""
-        return summaries.text(self._tape.records)
-
-    def __str__(self) -> str:
-        return f"{self!r}\n{self.summary()}"
-
-    def __repr__(self) -> str:
-        state = "closed" if self._is_closed else "consumed" if self._is_consumed else "open"
-        return f"<{type(self).__name__}: {len(self)} records, {state}>"
-
-    def _repr_html_(self) -> str:
-        return summaries.page(self._tape.records)
-
 
 class GradientTape(Tape):
     """A tape that watches only what it is told to.
@@ -395,18 +317,28 @@ class GradientTape(Tape):
                 [6., 8.]])]
     """
 
-    def __init__(self, persistent: bool = False, watch_all: bool = False) -> None:
-        super().__init__(persistent, watch_all)
+    def __init__(
+        self,
+        persistent: bool = False,
+        watch_all: bool = False,
+        scheduler: HybridScheduler | SchedulerConfig | None = None,
+    ) -> None:
+        super().__init__(persistent, watch_all, scheduler)
+
+    @classmethod
+    def with_scheduler_config(cls, config: SchedulerConfig) -> "GradientTape":
+        """Return a tape whose Jacobians are computed as a `SchedulerConfig` says."""
+        return cls(scheduler=config)
 
 
-def _as_list(what: str, given: Any) -> list[Any]:
+def _as_list(what: str, given: Any, name: str = "gradient") -> list[Any]:
     """Return a tensor or an iterable of tensors as a list."""
     is_single = isinstance(given, Value | np.ndarray | str) or not isinstance(given, Iterable)
     items = [given] if is_single else list(given)
     for item in items:
         if not isinstance(item, Value) and not (what == "output_gradients"):
             raise OperandError(
-                f"gradient: {what} must be a tensor or an iterable of tensors, but {type(item).__name__} was given."
+                f"{name}: {what} must be a tensor or an iterable of tensors, but {type(item).__name__} was given."
             )
     return items
 

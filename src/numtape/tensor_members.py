@@ -1,5 +1,6 @@
 """What a tensor does beside ops: leave the tape, be iterated, carry a gradient, be copied and shown."""
 
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -189,6 +190,39 @@ class Members(Value):
         if isinstance(self.node, Record):
             note(self.node).retained = weakref.ref(self)
 
+    def register_hook(self, hook: Callable[[Any], Any]) -> "Hook":
+        """Call a function with the gradient of this tensor whenever a reverse sweep has computed it.
+
+        Args:
+            hook: gets the gradient as a tensor; returns None, or a tensor that takes its place.
+
+        Returns:
+            A handle; ``handle.remove()`` takes the hook off again.
+
+        Whole Jacobians and forward mode pass hooks by.
+
+        Example:
+            >>> x = nt.tensor([1.0, 2.0], requires_grad=True)
+            >>> handle = x.register_hook(lambda g: g * 10.0)
+            >>> (x * x).sum().backward()
+            >>> x.grad
+            tensor([20., 40.])
+        """
+        if not callable(hook):
+            raise OperandError(f"register_hook: a hook is a function of the gradient, not {type(hook).__name__}.")
+        if self.node is None:
+            raise GradientError(
+                "register_hook: the tensor is untracked, so no gradient will arrive; make it depend on a tensor with "
+                "requires_grad=True."
+            )
+        if isinstance(self.node, Record):
+            notes = note(self.node)
+            notes.hooks = notes.hooks or ({}, self.plain)
+            return Hook(notes.hooks[0], hook)
+        extras = extras_of(self)
+        extras.hooks = extras.hooks or {}
+        return Hook(extras.hooks, hook)
+
     def backward(self, gradient: Any = None, retain_graph: Any = False, create_graph: Any = False) -> None:
         """Add the derivatives of this scalar to the ``.grad`` of its leaves, and free its graph.
 
@@ -273,6 +307,21 @@ class Members(Value):
             raise ShapeError(
                 f"format: the tensor has shape {self.shape} and the format is {spec!r}, which is for one number{_MANY}"
             ) from error
+
+
+class Hook:
+    """A hook that was registered; `remove` takes it off."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, hooks: dict[int, Any], function: Callable[[Any], Any]) -> None:
+        self._hooks = hooks
+        self._number = next(self._numbers)
+        hooks[self._number] = function
+
+    def remove(self) -> None:
+        """Take the hook off; doing it twice is fine."""
+        self._hooks.pop(self._number, None)
 
 
 def _rebuild(cls: type[Value], array: NDArray, requires_grad: bool, name: str | None) -> Any:

@@ -209,16 +209,17 @@ class _Pieces:
 
 def by_forward(path: Path, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian, a tangent for each input."""
-    parts = _slices(path.sources)
-    return [
-        [None if matrix is None else matrix[:, part] for part in parts]
-        for matrix in sweeper.forward(path.sources, path.targets)
-    ]
+    matrices = sweeper.forward(path.sources, path.targets)
+    if len(path.sources) == 1:
+        return [[matrix] for matrix in matrices]
+    return [[None if matrix is None else matrix[:, part] for part in _slices(path.sources)] for matrix in matrices]
 
 
 def by_reverse(path: Path, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian, a cotangent for each output."""
     matrices = sweeper.reverse(path.targets, path.sources)
+    if len(path.targets) == 1:
+        return [matrices]
     return [[None if matrix is None else matrix[part] for matrix in matrices] for part in _slices(path.targets)]
 
 

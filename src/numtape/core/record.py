@@ -66,15 +66,17 @@ def describe_site(code: CodeType | None, lasti: int) -> str:
 
 
 class Notes:
-    """What few records carry: stamps of operands that had been written before, and tensors that want a gradient."""
+    """What few records carry: stamps of operands that had been written before, tensors that want a gradient, hooks."""
 
-    __slots__ = ("retained", "stamps")
+    __slots__ = ("hooks", "retained", "stamps")
 
     def __init__(self) -> None:
         #: For each input, the write count at which it was read; None where that was 0 or cannot change.
         self.stamps: tuple[int | None, ...] | None = None
         #: A weak reference to the tensor whose `retain_grad` was called.
         self.retained: Any = None
+        #: Functions of the cotangent of the output, and the class of the tensors to call them with; None without any.
+        self.hooks: tuple[dict[int, Any], type[Value]] | None = None
 
 
 class Gone:

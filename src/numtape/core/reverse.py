@@ -18,13 +18,13 @@ import numpy as np
 
 from .._typing import NDArray
 from ..dtypes import HALF_DTYPES, float32
-from ..errors import ClosedError, ShapeError
+from ..errors import ClosedError, GradientError, ShapeError
 from .apply import PICK
 from .context import FREED
 from .op import Rule
 from .reader import Reader, raise_freed
 from .record import Gone, Link, Record
-from .value import LEAF, Value, extras_of, wrap
+from .value import LEAF, Lifted, Value, extras_of, wrap
 from .write import mark_written
 
 Cotangents = dict[Link, Any]
@@ -84,8 +84,8 @@ def reverse(
                     continue
             if useful is not None and record not in useful:
                 continue
-            if sources is None and record.notes is not None and record.notes.retained is not None:
-                _deliver_retained(record, g)
+            if record.notes is not None:
+                g = _noted(record, g, sources is None)
             op = record.op
             plan = op.plans.get(record.needs)
             if plan is None or on_step is not None:
@@ -122,7 +122,11 @@ def reverse(
                 if record.needs != (1 << len(record.inputs)) - 1:
                     _free_operands(record)
     # What is left belongs to leaves; a seed that is itself a wanted leaf is among them.
-    kept.update(cotangents)
+    for leaf, g in cotangents.items():
+        assert isinstance(leaf, Value)
+        if leaf.extras is not None and leaf.extras.hooks is not None:
+            g = _hooked(leaf.extras.hooks, leaf.plain, g)
+        kept[leaf] = g
     return kept
 
 
@@ -277,11 +281,45 @@ def _free_operands(record: Record) -> None:
             record.inputs = tuple(links)
 
 
-def _deliver_retained(record: Record, g: Any) -> None:
-    assert record.notes is not None
-    value = record.notes.retained()
+def _noted(record: Record, g: Any, delivers: bool) -> Any:
+    """Do what the notes of a record want done with its cotangent, and return what goes on."""
+    notes = record.notes
+    assert notes is not None
+    if notes.hooks is not None:
+        g = _hooked(*notes.hooks, g)
+    value = notes.retained() if delivers and notes.retained is not None else None
     if value is not None:
         deliver(value, g)
+    return g
+
+
+def _hooked(hooks: dict[int, Any], cls: type[Value], g: Any) -> Any:
+    """Return a cotangent as hooks leave it. Batches, which whole Jacobians are made of, pass by."""
+    if isinstance(g, Lifted):
+        return g
+    is_recorded = isinstance(g, Value)
+    for hook in list(hooks.values()):
+        given = g if isinstance(g, Value) else wrap(cls, g)
+        result = hook(given)
+        if result is None:
+            continue
+        if not isinstance(result, Value) or result.shape != given.shape or result.dtype != given.dtype:
+            shown = f"{type(result).__name__} of shape {np.shape(result)}"
+            raise GradientError(
+                f"register_hook: {getattr(hook, '__name__', 'a hook')} returned {shown} for a gradient of shape "
+                f"{given.shape} and dtype {given.dtype}; a hook returns None or a tensor like the gradient."
+            )
+        g = result if is_recorded else result.array
+    return g
+
+
+def is_reached(target: Link, source: Link) -> bool:
+    """Say whether a target depends on a source."""
+    if target is source:
+        return True
+    return any(
+        link is source for record in collect([target]) for i, link in enumerate(record.inputs) if record.needs >> i & 1
+    )
 
 
 def deliver(value: Value, cotangent: Any) -> None:

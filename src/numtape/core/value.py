@@ -48,9 +48,9 @@ Stamp = tuple[Version, int]
 
 
 class Extras:
-    """What few tensors have: a gradient, a name, an identity that was asked for, tapes that watch it."""
+    """What few tensors have: a gradient, a name, an identity that was asked for, tapes that watch it, hooks."""
 
-    __slots__ = ("grad", "id", "name", "requires_grad", "watchers")
+    __slots__ = ("grad", "hooks", "id", "name", "requires_grad", "watchers")
 
     def __init__(self) -> None:
         self.grad: Any = None
@@ -58,6 +58,8 @@ class Extras:
         self.name: str | None = None
         self.requires_grad = False
         self.watchers = 0
+        #: Functions of the gradient of a leaf, in the order in which they were registered; None without any.
+        self.hooks: dict[int, Any] | None = None
 
 
 class Value:

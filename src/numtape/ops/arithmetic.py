@@ -1,6 +1,7 @@
 """Arithmetic: sums, products, quotients, powers, roots and their like."""
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from .._typing import Array
 from ..core.declare import elementwise
 from ..core.op import ZERO, same
+from ..core.taylor import quotient
 from ..errors import ArgumentError, OperandError
 from .bounds import clip as clip
 from .bounds import maximum as maximum
@@ -86,6 +88,7 @@ def sub(a: Array, b: Array, /) -> Array:
     np.divide,
     partials={"a": lambda g, b: g / b, "b": lambda g, out, b: -g * out / b},
     linear=("a",),
+    series=lambda n, out, a, b: quotient(n, out, a, b, operator.mul, operator.truediv),
     to_float=True,
     numpy=np.divide,
     also=("divide", "true_divide"),

@@ -60,10 +60,15 @@ def _matmul_cost(out: Shape, a: Shape, b: Shape) -> int:
 
 
 def _matmul_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
-    # Vectors become matrices first, so that the batch axis stays in front of the two that are multiplied.
     a, b = operands
     a_is_vector = a.ndim - batched[0] == 1
     b_is_vector = b.ndim - batched[1] == 1
+    # A batch of vectors is a matrix of their rows.
+    if batched[0] and a_is_vector and not batched[1] and b.ndim <= 2:
+        return matmul(a, b)
+    if batched[1] and b_is_vector and not batched[0] and a.ndim <= 2:
+        return matmul(b, a.swapaxes(0, 1) if a.ndim == 2 else a)
+    # Vectors become matrices, so that the batch axis stays in front of the two that are multiplied.
     a = a[..., None, :] if a_is_vector else a
     b = b[..., :, None] if b_is_vector else b
     out = batching.elementwise(op, (a, b), batched, params)

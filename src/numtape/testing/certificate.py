@@ -7,12 +7,11 @@ from enum import StrEnum
 
 from .differences import (
     EPSILON,
-    ROUNDING,
     Kink,
     Level,
     Line,
     Stencil,
-    find_jump,
+    find_jumps,
     find_kink,
     first_steps,
     is_torn,
@@ -22,8 +21,6 @@ from .differences import (
 
 #: Derivatives below this part of the largest one count as checked once they are zero within the noise.
 NEGLIGIBLE = 1e-9
-#: Steps of a function larger than this part of its value are no rounding of any float dtype.
-COARSEST = 2.0**-7
 
 
 class Verdict(StrEnum):
@@ -73,8 +70,8 @@ class Gauge:
 
     @property
     def rounding(self) -> float:
-        """The rounding error of the function's values, in units of their size."""
-        return max(ROUNDING, 4.0 * self.unit if self.unit > EPSILON else 0.0)
+        """The relative rounding error of the function's values; several ops in low precision add theirs up."""
+        return 4.0 * self.unit if self.unit > EPSILON else EPSILON
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,6 @@ class _Estimate:
     numeric: float
     bound: float
     level: Level
-    noise: float
 
 
 def judge(spot: Spot, gauge: Gauge, aside: Aside | None = None) -> Finding:
@@ -106,13 +102,12 @@ def judge(spot: Spot, gauge: Gauge, aside: Aside | None = None) -> Finding:
         return Finding(Verdict.NOT_FINITE, spot.analytic, math.nan, math.inf)
     steps = [gauge.step * max(1.0, abs(spot.x))] if gauge.step is not None else ladder(spot.x)
     for step in first_steps(spot.x) if gauge.step is None else steps:
-        level = measure(spot.line, gauge.stencil, step)
-        noise = level.noise(gauge.rounding) + _input_noise(spot)
-        estimate = _Estimate(level.slope, (noise + level.gap) / step + _own_error(spot, gauge), level, noise)
+        level = _measured(spot, gauge, step)
+        estimate = _Estimate(level.slope, (level.noise + level.gap) / step + _own_error(spot, gauge), level)
         if level.is_finite and _is_right(spot, gauge, estimate):
             return _finding(Verdict.RIGHT, spot, gauge, estimate)
     # From coarse to fine: what moves at all is seen first.
-    measured = [measure(spot.line, gauge.stencil, step) for step in reversed(steps)]
+    measured = [_measured(spot, gauge, step) for step in reversed(steps)]
     return _diagnose(spot, gauge, aside, measured[::-1])
 
 
@@ -120,13 +115,17 @@ def _diagnose(spot: Spot, gauge: Gauge, aside: Aside | None, measured: list[Leve
     levels = [level for level in measured if level.is_finite]
     if not levels:
         return _at_an_edge(spot, gauge, aside, measured)
-    if is_torn(levels, gauge.rounding):
-        is_wrong = _is_wrong_beside(gauge, aside, (levels[4].step, -levels[4].step))
+    if all(level.size == 0.0 for level in levels) and abs(spot.analytic) * levels[-1].step < EPSILON * gauge.peak:
+        # Nothing moves, and nothing could be seen to move next to the largest intermediate value.
+        return Finding(Verdict.NOISE, spot.analytic, 0.0, 1.0)
+    if is_torn(levels):
+        beside = first_steps(spot.x)[0]
+        is_wrong = _is_wrong_beside(gauge, aside, (beside, -beside))
         return Finding(Verdict.WRONG if is_wrong else Verdict.KINK, spot.analytic, math.inf, math.inf)
     estimate = _best(spot, gauge, levels, 0.0)
     if estimate is not None and _is_right(spot, gauge, estimate):
         return _finding(Verdict.RIGHT, spot, gauge, estimate)
-    kink = find_kink(levels, gauge.rounding)
+    kink = find_kink(levels)
     if kink is not None and (estimate is None or abs(kink.right - kink.left) < 64.0 * estimate.bound):
         return _at_a_kink(spot, gauge, aside, kink)
     if estimate is None:
@@ -134,48 +133,57 @@ def _diagnose(spot: Spot, gauge: Gauge, aside: Aside | None, measured: list[Leve
     if not _is_wrong(spot, gauge, estimate):
         verdict = Verdict.PRECISION if gauge.unit > EPSILON else Verdict.NOISE
         return _finding(verdict, spot, gauge, estimate)
-    return _unless_stepped(spot, gauge, levels, estimate)
+    return _unless_stepped(spot, gauge, aside, levels, estimate)
 
 
-def _unless_stepped(spot: Spot, gauge: Gauge, levels: list[Level], estimate: _Estimate) -> Finding:
+def _unless_stepped(spot: Spot, gauge: Gauge, aside: Aside | None, levels: list[Level], estimate: _Estimate) -> Finding:
     """Return the verdict "wrong rule", unless the difference is that of a function that moves in steps."""
-    steps = [level.step for level in levels]
-    height, width = find_jump(spot.line, estimate.level, estimate.noise, steps)
+    discrepancy = abs(spot.analytic - estimate.numeric)
+    height, width = find_jumps(spot.line, estimate.level, discrepancy, [level.step for level in levels])
     # Steps explain a difference in slope of about height / width, none that is far smaller.
-    if height and abs(spot.analytic - estimate.numeric) * width >= 0.01 * height:
+    if height and discrepancy * width >= 0.01 * height:
         estimate = _best(spot, gauge, levels, height) or estimate
         if not _is_wrong(spot, gauge, estimate):
-            size = estimate.level.size
-            is_rounded = 8.0 * EPSILON * gauge.peak < height <= COARSEST * size
-            return _finding(Verdict.PRECISION if is_rounded else Verdict.NOISE, spot, gauge, estimate)
+            is_precision = height > 8.0 * EPSILON * gauge.peak and _is_flat_elsewhere(spot, aside, width)
+            return _finding(Verdict.PRECISION if is_precision else Verdict.NOISE, spot, gauge, estimate)
     return _finding(Verdict.WRONG, spot, gauge, estimate)
+
+
+def _is_flat_elsewhere(spot: Spot, aside: Aside | None, width: float) -> bool:
+    """Say whether the function moves in steps also far from the point, as rounding does and cancellation does not."""
+    if aside is None:
+        return False
+    line = aside(max(1.0, abs(spot.x)) / 2.0).line
+    return sum(line(width * k / 64.0)[0] == 0.0 for k in (-2, -1, 1, 2)) >= 3
 
 
 def _best(spot: Spot, gauge: Gauge, levels: list[Level], height: float) -> _Estimate | None:
     """Return the estimate with the smallest bound, from levels in the order of their steps.
 
-    Noise that a fine step shows is there at coarser ones, too. A step that contradicts a finer one is too coarse for the
-    function, and so are those beyond it.
+    Noise that a fine step shows is there at coarser ones, too. A step that contradicts a finer one is too coarse for
+    the function, and so are those beyond it.
     """
     best: _Estimate | None = None
-    noise = height + _input_noise(spot)
+    noise = height
     for level in levels:
-        noise = max(noise, level.noise(gauge.rounding))
+        noise = max(noise, level.noise)
         # Where the function moves in steps of some height, its slopes are no better than these are to its size.
         stepped = 4.0 * height / level.size * abs(level.slope) if level.size else 0.0
         bound = noise / level.step + _own_error(spot, gauge) + stepped
-        if not level.follows(gauge.rounding):
+        # Next to steps, f(x) may be off by as much as they are high; only a level that shows no such thing counts.
+        if not level.follows(1.0 if height else 4.0):
             continue
         if best is not None and abs(level.slope - best.numeric) > 4.0 * (best.bound + bound):
             break
         if best is None or bound < best.bound:
-            best = _Estimate(level.slope, bound, level, noise)
+            best = _Estimate(level.slope, bound, level)
     return best
 
 
-def _input_noise(spot: Spot) -> float:
-    """Return the change of the function by the rounding of x + h."""
-    return EPSILON * abs(spot.x * spot.analytic)
+def _measured(spot: Spot, gauge: Gauge, step: float) -> Level:
+    # The rounding of x + h moves the function as well.
+    jitter = EPSILON * abs(spot.x * spot.analytic)
+    return measure(spot.line, gauge.stencil, step, gauge.rounding, jitter)
 
 
 def _own_error(spot: Spot, gauge: Gauge) -> float:
@@ -197,7 +205,7 @@ def _is_right(spot: Spot, gauge: Gauge, estimate: _Estimate) -> bool:
 
 def _is_wrong(spot: Spot, gauge: Gauge, estimate: _Estimate) -> bool:
     allowed = gauge.tolerance * _scale(spot, estimate)
-    return abs(spot.analytic - estimate.numeric) > max(allowed, 4.0 * estimate.bound)
+    return abs(spot.analytic - estimate.numeric) > max(allowed, 3.0 * estimate.bound)
 
 
 def _finding(verdict: Verdict, spot: Spot, gauge: Gauge, estimate: _Estimate) -> Finding:

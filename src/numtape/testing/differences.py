@@ -1,10 +1,11 @@
 """Difference quotients along a line, with what they say about their own trust: truncation, noise, kinks and steps.
 
 Every stencil is one idea: the central difference D(h) is the derivative plus a polynomial in h**2, so its values at
-several multiples of h are extrapolated to 0. The same weights take the mean of f(x + h) and f(x - h) back to f(x); where
-that misses f(x), the function has a kink, a jump or a burst of noise there.
+several multiples of h are extrapolated to 0. The same weights take the mean of f(x + h) and f(x - h) back to f(x);
+where that misses f(x), the function has a kink, a jump or a burst of noise there.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,6 @@ from ..errors import ArgumentError
 Line = Callable[[float], tuple[float, float]]
 
 EPSILON = float(np.finfo(np.float64).eps)
-#: Rounding errors of a function, in units of the size of its terms.
-ROUNDING = 2.0 * EPSILON
 #: By how much the disagreement of two stencils is enlarged to bound the error of the better one.
 CAUTION = 8.0
 #: All steps have this odd factor, so that no period that people choose is a multiple of a step.
@@ -85,28 +84,40 @@ class Level:
     right: float
     #: The size of the terms that the function is made of.
     size: float
+    #: The rounding error that its values have at least.
+    rounding: float
 
     @property
     def is_finite(self) -> bool:
         """Whether the function was finite on both sides."""
         return math.isfinite(self.slope) and math.isfinite(self.gap)
 
-    def noise(self, rounding: float) -> float:
-        """Return the error of single values of the function, as far as this step shows it."""
-        return CAUTION * self.spread * self.step + rounding * self.size
+    @property
+    def noise(self) -> float:
+        """The error of single values of the function, as far as this step shows it."""
+        return CAUTION * self.spread * self.step + self.rounding
 
-    def follows(self, rounding: float) -> bool:
-        """Say whether f(x) itself lies on the curve through its neighbours, up to their own noise."""
-        return self.gap <= 4.0 * self.noise(rounding)
+    def follows(self, slack: float = 4.0) -> bool:
+        """Say whether f(x) itself lies on the curve through its neighbours, up to their own noise times `slack`."""
+        return self.gap <= slack * self.noise
 
 
-def measure(line: Line, stencil: Stencil, step: float) -> Level:
-    """Evaluate a stencil."""
+def measure(line: Line, stencil: Stencil, step: float, unit: float = EPSILON, jitter: float = 0.0) -> Level:
+    """Evaluate a stencil.
+
+    Args:
+        line: the function along a line.
+        stencil: where to evaluate it.
+        step: the distance that the stencil multiplies.
+        unit: the relative rounding error of the function's values.
+        jitter: the error that the rounding of the points themselves makes.
+    """
     points = stencil.points
     ahead = [line(k * step) for k in points]
     behind = [line(-k * step) for k in points]
     slopes = {k: (a[0] - b[0]) / (2.0 * k * step) for k, a, b in zip(points, ahead, behind, strict=True)}
     squares = [k * k for k in points]
+    size = max((size for _, size in (*ahead, *behind) if math.isfinite(size)), default=0.0)
     slope, check = (
         _extrapolate([k * k for k in chosen], [slopes[k] for k in chosen])
         for chosen in (stencil.offsets, stencil.check)
@@ -118,7 +129,8 @@ def measure(line: Line, stencil: Stencil, step: float) -> Level:
         abs(_extrapolate(squares, [(a[0] + b[0]) / 2.0 for a, b in zip(ahead, behind, strict=True)])),
         _extrapolate(points, [-b[0] / (k * step) for k, b in zip(points, behind, strict=True)]),
         _extrapolate(points, [a[0] / (k * step) for k, a in zip(points, ahead, strict=True)]),
-        max((size for _, size in (*ahead, *behind) if math.isfinite(size)), default=0.0),
+        size,
+        unit * size + jitter,
     )
 
 
@@ -129,10 +141,10 @@ def first_steps(x: float) -> list[float]:
 
 
 def ladder(x: float) -> list[float]:
-    """Return steps from the finest that `x` can resolve to far beyond its scale, two per decade."""
+    """Return steps from the finest that `x` can resolve to a third of its scale, two per decade."""
     finest = -20 if x == 0.0 else math.floor(math.log10(abs(x))) - 12
-    coarsest = 3 + max(0, math.ceil(math.log10(abs(x))) if x else 0)
-    return [ODD * 10.0 ** (k / 2) for k in range(2 * max(finest, -300), 2 * coarsest + 1)]
+    coarsest = max(0, math.ceil(math.log10(abs(x))) if x else 0)
+    return [ODD * 10.0 ** (k / 2) for k in range(2 * max(finest, -300), 2 * coarsest)]
 
 
 @dataclass(frozen=True)
@@ -145,50 +157,51 @@ class Kink:
     error: float
 
 
-def find_kink(levels: Sequence[Level], rounding: float) -> Kink | None:
+def find_kink(levels: Sequence[Level]) -> Kink | None:
     """Return the kink at the point, if the slopes to both sides converge to different values."""
     best: Kink | None = None
-    for fine, coarse in zip(levels, levels[1:], strict=False):
+    for fine, coarse in itertools.pairwise(levels):
         error = abs(fine.left - coarse.left) + abs(fine.right - coarse.right)
         jump = abs(fine.right - fine.left)
-        is_seen = jump * fine.step > 16.0 * rounding * fine.size and error < 0.05 * jump
+        is_seen = jump * fine.step > 16.0 * fine.rounding and error < 0.05 * jump
         if is_seen and (best is None or error < best.error):
             best = Kink(fine.step, fine.left, fine.right, error)
     return best
 
 
-def is_torn(levels: Sequence[Level], rounding: float) -> bool:
+def is_torn(levels: Sequence[Level]) -> bool:
     """Say whether the function jumps at the point itself: f(x) stays off its neighbours however near they are."""
     gaps = [level.gap for level in levels[:4]]
-    return min(gaps) > 64.0 * rounding * levels[0].size and max(gaps) - min(gaps) < 0.01 * max(gaps)
+    return min(gaps) > 64.0 * levels[0].rounding and max(gaps) - min(gaps) < 0.01 * max(gaps)
 
 
-def find_jump(line: Line, level: Level, noise: float, steps: Sequence[float]) -> tuple[float, float]:
+def find_jumps(line: Line, level: Level, discrepancy: float, steps: Sequence[float]) -> tuple[float, float]:
     """Return the height and the width of the steps of a staircase, or zeros if the function is none.
 
-    Near the point the function follows the slope of `level`. It is searched on both sides for the place where it leaves
-    it; if it does so by a jump, and on both sides, it moves in steps there.
+    Near the point the function follows the slope of `level`. On both sides the place is searched where it leaves that
+    by about as much as a slope different by `discrepancy` would. If it does so by a jump there, it moves in steps.
     """
     heights, distances = [], []
     for sign in (1.0, -1.0):
 
         def residual(t: float, sign: float = sign) -> float:
             change = line(sign * t)[0]
-            return abs(change - level.slope * sign * t) if math.isfinite(change) else 0.0
+            return change - level.slope * sign * t if math.isfinite(change) else 0.0
 
-        def allowed(t: float) -> float:
-            return 4.0 * noise * max(1.0, t / level.step)
+        def has_left(t: float, residual: Callable[[float], float] = residual) -> bool:
+            return abs(residual(t)) > 0.1 * discrepancy * t
 
-        near = level.step
-        far = next((t for t in steps if t > near and residual(t) > allowed(t)), None)
-        if far is None:
+        beyond = [t for t in steps if t > level.step]
+        place = next((i for i, t in enumerate(beyond) if has_left(t)), None)
+        if place is None:
             return 0.0, 0.0
-        near = max((t for t in steps if near <= t < far), default=near)
-        for _ in range(40):
+        near, far = beyond[place - 1] if place else level.step, beyond[place]
+        for _ in range(24):
             middle = math.sqrt(near * far)
-            near, far = (near, middle) if residual(middle) > allowed(middle) else (middle, far)
-        if residual(far) <= 4.0 * allowed(far):
+            near, far = (near, middle) if has_left(middle) else (middle, far)
+        height = abs(residual(far) - residual(near))
+        if height < 0.05 * discrepancy * far:
             return 0.0, 0.0
-        heights.append(residual(far))
+        heights.append(height)
         distances.append(far)
     return max(heights), sum(distances)

@@ -149,8 +149,8 @@ def check_gradients(
     `wrong rule`, or why neither can be said: `kink`, `cancellation noise`, `precision`, `non-deterministic`,
     `not finite`. Only what would show an error beyond the tolerance is called right.
 
-    Outputs that are not scalar are weighted with random numbers, so that each of them counts. The error of an element is
-    relative to its own derivative. Of arguments with more than 2000 elements a random sample is checked, and all
+    Outputs that are not scalar are weighted with random numbers, so that each of them counts. The error of an element
+    is relative to its own derivative. Of arguments with more than 2000 elements a random sample is checked, and all
     elements together along random directions.
 
     Args:
@@ -318,14 +318,14 @@ class _Subject:
             return Adjoint(math.nan, math.nan, True, f"forward mode says: {error}")
         forward = [w * _array(t) for w, t in zip(self.weights, tree.leaves(pushed), strict=True)]
         reverse = [g * t for g, t in zip(self.gradients, tangents, strict=True)]
-        totals = [sum(float(np.sum(part)) for part in parts) for parts in (forward, reverse)]
+        ahead, back = (float(sum(np.sum(part) for part in parts)) for parts in (forward, reverse))
         size = sum(float(np.sum(np.abs(part))) for part in (*forward, *reverse))
         if not math.isfinite(size):
-            return Adjoint(*totals, True, "a derivative is NaN or infinite")
+            return Adjoint(ahead, back, True, "a derivative is NaN or infinite")
         # A derivative that is zero but for rounding is measured against the value.
         value = sum(float(np.sum(np.abs(w * y))) for w, y in zip(self.weights, self.outs, strict=True))
         allowed = max(gauge.tolerance, 64.0 * gauge.unit) * size + 64.0 * EPSILON * value
-        return Adjoint(*totals, abs(totals[0] - totals[1]) <= allowed)
+        return Adjoint(ahead, back, abs(ahead - back) <= allowed)
 
     def line(self, k: int, direction: Any, start: Sequence[NDArray], origin: Sequence[NDArray]) -> Line:
         """Return how the weighted outputs change as argument `k` moves from `start` by multiples of `direction`."""
@@ -353,6 +353,11 @@ class _Subject:
                 size += float(np.sum(np.abs(w * y), where=m))
             return total, size
 
+        # A look at a distance shows what moves at all; one alone may end where it began.
+        far = max(1.0, float(np.max(np.abs(start[k][direction != 0.0]))))
+        for part in (1.0, -0.6, 0.3):
+            if not any(m.any() for m in moved):
+                change(part * far)
         return change
 
     def spot(self, k: int, direction: Any, x: float, distance: float = 0.0) -> Spot:
@@ -383,9 +388,10 @@ def _rows(subject: _Subject, k: int, gauge: Gauge) -> Iterator[Row]:
     yield _row(subject.names[k], x.shape, elements)
     if is_large:
         size = float(np.sqrt(np.mean(x * x)))
-        directions = {
-            (i,): _judged(subject, k, subject.rng.standard_normal(x.shape), size, gauge) for i in range(DIRECTIONS)
-        }
+        directions: dict[tuple[int, ...], Finding] = {}
+        for i in range(DIRECTIONS):
+            direction = np.asarray(subject.rng.standard_normal(x.shape))
+            directions[(i,)] = _judged(subject, k, direction, size, gauge)
         yield replace(_row(subject.names[k], x.shape, directions), unit="direction")
 
 

@@ -38,6 +38,9 @@ class _Operand:
 
 _OPERAND = _Operand()
 
+#: Where a function runs as the forward of an op: nobody outside lists, watches or differentiates what it does.
+_ALONE: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": (), "transforms": 0}
+
 
 @dataclass(frozen=True, repr=False)
 class _Call:
@@ -159,7 +162,7 @@ class _CustomGradient:
         return _Call(tuple(names), values, len(bound.kwargs), (stream.key, stream.counter)), operands
 
     def _forward(self, arrays: tuple[NDArray, ...], /, *, call: _Call) -> Any:
-        with entered(tapes=(), watch_all=False, scopes=()), _random_from(call.stream, may_advance=True):
+        with entered(**_ALONE), _random_from(call.stream, may_advance=True):
             value, _ = self._run(call, [wrap(Tensor, x) for x in arrays])
         outs = [self._own_array(part, arrays) for part in (value if isinstance(value, tuple) else (value,))]
         return tuple(outs) if isinstance(value, tuple) else outs[0]
@@ -202,7 +205,7 @@ class _CustomGradient:
 
     def _check_again(self, call: _Call, operands: Sequence[Any], out: Any) -> None:
         """Raise if a second run gives another value: then its pull function does not belong to the first."""
-        with entered(grad=False, tapes=(), watch_all=False, scopes=()):
+        with entered(grad=False, **_ALONE):
             again, _ = self._run_again(call, [wrap(Tensor, _array(x)) for x in operands])
         pairs = zip(_parts(out), _parts(again), strict=True)
         if not all(np.allclose(_array(a), _array(b), rtol=1e-2, atol=1e-6, equal_nan=True) for a, b in pairs):
@@ -215,13 +218,14 @@ class _CustomGradient:
         """Return the cotangents of all operands."""
         gs = g if isinstance(g, tuple) else (g,)
         if is_any_tensor((*gs, *operands)):
-            return run_on_tape(
+            recorded: list[Any] = run_on_tape(
                 lambda: self._pull_by(g, operands, call),
                 f"{self.name}: higher derivatives run the function and its pull function on tensors, which",
                 "Compute with nt or np functions in both, and use nt.stop_gradient for what is a constant.",
             )
+            return recorded
         tensors = [wrap(Tensor, np.asarray(x)) for x in operands]
-        with entered(grad=False, tapes=(), watch_all=False, scopes=()):
+        with entered(grad=False, **_ALONE):
             wrapped = tuple(None if part is None else wrap(Tensor, np.asarray(part)) for part in gs)
             cotangents = self._pull_by(wrapped if isinstance(g, tuple) else wrapped[0], tensors, call)
         return [_array(x) for x in cotangents]

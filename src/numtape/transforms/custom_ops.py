@@ -1,5 +1,6 @@
 """Declare an op of your own: a NumPy forward with a rule for one mode; the other mode's rule is its transpose."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -14,7 +15,7 @@ from ..core.context import current
 from ..core.op import NON_DIFFERENTIABLE, REQUIRED, Facts, Marker, Op, Structure
 from ..core.reverse import unbroadcast
 from ..core.value import Value
-from ..errors import ArgumentError, OperandError, ShapeError
+from ..errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
 from ..ops.samples import Sample
 from .custom import bind, per_output
 from .rule_checks import check_rules
@@ -39,20 +40,20 @@ def custom_op(
 ) -> Callable[[Function], Function]:
     """Declare a function of arrays as an op with derivative rules of its own, for both modes.
 
-    The function is a NumPy forward: operands positional-only, static parameters keyword-only. It never sees a tensor and
-    never changes an operand. A rule is ``lambda g, ...`` (or ``lambda t, ...``) and names what it reads: operands,
+    The function is a NumPy forward: operands positional-only, static parameters keyword-only. It never sees a tensor
+    and never changes an operand. A rule is ``lambda g, ...`` (or ``lambda t, ...``) and names what it reads: operands,
     ``out``, ``x_shape``, ``out_shape``, parameters. It gets arrays in first order and tensors otherwise, so it is
     written with nt or np functions and operators. Give an argument a rule in one mode, and that of the other is made by
     transposing it; or in both. None in place of a rule says that the argument has no derivative.
 
-    The rules given are compared with finite differences: on `samples` at once, or else at the first calls with a tensor.
+    The rules given are compared with finite differences: on `samples` at once, or else at the first calls on tensors.
     The op is not listed among the library's own, so it may have any name and be declared again.
 
     Args:
         vjp: for each argument, the rule from the output's cotangent to the argument's; or one function that returns a
             tuple with a cotangent for every argument.
         jvp: for each argument, the rule from its tangent to the output's.
-        samples: tuples of operands, or ``nt.testing`` samples with parameters, to check the rules on.
+        samples: tuples of operands to check the rules on, in both modes.
         check: whether to check the rules at all.
         **facts: what is known about the op: `cost`, `structure` ("elementwise", "dense", ...), `batch`, `aliases`,
             `precision`, `linear`, `kinks`, `to_float`.
@@ -119,7 +120,9 @@ class _Rule:
         self.function = function
         self.arguments = owner.arguments
         self.own_names = owner.names_read(self.title, function)
-        shapes = ["out_shape"] if kind == "jvp" else [f"{x}_shape" for x in ([argument] if argument else self.arguments)]
+        shapes = (
+            ["out_shape"] if kind == "jvp" else [f"{x}_shape" for x in ([argument] if argument else self.arguments)]
+        )
         self.shape_names = shapes
         self.names = tuple(dict.fromkeys((*self.own_names, *shapes, *(("needs",) if argument is None else ()))))
         self.is_joint = argument is None
@@ -131,6 +134,8 @@ class _Rule:
     def __call__(self, moved: Any, reads: dict[str, Any]) -> Any:
         """Return what the rule gives: one array or tensor, or a tuple for a joint rule or for several outputs."""
         values = [reads[name] for name in self.own_names]
+        if isinstance(moved, list):  # Of several outputs.
+            moved = tuple(moved)
         if is_any_tensor((moved, *values)):
             what = f"{self.title} runs on tensors for other than first derivatives of its own mode, and"
             out = run_on_tape(lambda: self.function(moved, *values), what, self.repair)
@@ -140,21 +145,27 @@ class _Rule:
             return self._joint(out, reads)
         shape = reads[self.shape_names[0]]
         if isinstance(shape, list):
-            return tuple(self._fitted(part, s, "the output") for part, s in zip(self._all(out, len(shape)), shape, strict=True))
+            return tuple(
+                self._fitted(part, s, "the output") for part, s in zip(self._all(out, len(shape)), shape, strict=True)
+            )
         return self._fitted(out, shape, "the output" if self.kind == "jvp" else "the argument")
 
     def _joint(self, out: Any, reads: dict[str, Any]) -> tuple[Any, ...]:
         parts = self._all(out, len(self.arguments))
         return tuple(
             self._fitted(part, reads[name], f"argument {argument!r}") if is_needed else None
-            for part, name, argument, is_needed in zip(parts, self.shape_names, self.arguments, reads["needs"], strict=True)
+            for part, name, argument, is_needed in zip(
+                parts, self.shape_names, self.arguments, reads["needs"], strict=True
+            )
         )
 
     def _all(self, out: Any, count: int) -> tuple[Any, ...]:
         if not isinstance(out, tuple | list) or len(out) != count:
             got = f"{len(out)}" if isinstance(out, tuple | list) else type(out).__name__
             whose = "argument" if self.is_joint else "output"
-            raise ArgumentError(f"{self.title} returned {got}; it must return a tuple of {count}, one for each {whose}.")
+            raise ArgumentError(
+                f"{self.title} returned {got}; it must return a tuple of {count}, one for each {whose}."
+            )
         return tuple(out)
 
     def _fitted(self, part: Any, shape: Any, whose: str) -> Any:
@@ -172,7 +183,7 @@ class _Rule:
 
     def _can_fit(self, found: Any, wanted: Any) -> bool:
         try:
-            return np.broadcast_shapes(found, wanted) == (found if self.kind == "vjp" else wanted)
+            return bool(np.broadcast_shapes(found, wanted) == (found if self.kind == "vjp" else wanted))
         except ValueError:
             return False
 
@@ -189,30 +200,25 @@ class _Declaration:
         vjps = {} if vjp is None or joint else self._rules("vjp", vjp)
         jvps = {} if jvp is None else self._rules("jvp", jvp)
         self._check_complete(joint, vjps, jvps)
-        if facts.structure is Structure.ELEMENTWISE:
-            # The Jacobian is diagonal: it is its own transpose.
-            vjps, jvps = {**jvps, **vjps}, {**vjps, **jvps} if joint is None else jvps
+        if facts.structure is Structure.ELEMENTWISE and joint is None:
+            # The Jacobian is diagonal: one rule serves both modes.
+            vjps, jvps = {**jvps, **vjps}, {**vjps, **jvps}
+        pull_all = _Rule(self, "vjp", None, joint) if joint else None
         #: The kinds of rules that were given for each argument; none if it has no derivative.
         self.given: dict[str, list[str]] = {}
         pulls: dict[str, Any] = {}
         pushes: dict[str, Any] = {}
-        pull_all = _Rule(self, "vjp", None, joint) if joint else None
-        for position, argument in enumerate(self.arguments):
-            given = [(kind, rules[argument]) for kind, rules in (("vjp", vjps), ("jvp", jvps)) if argument in rules]
-            if any(rule is None or rule is NON_DIFFERENTIABLE for _, rule in given):
-                pulls[argument] = pushes[argument] = NON_DIFFERENTIABLE
+        for argument in self.arguments:
+            given = {kind: rules[argument] for kind, rules in (("vjp", vjps), ("jvp", jvps)) if argument in rules}
+            if any(rule is None or rule is NON_DIFFERENTIABLE for rule in given.values()):
                 self.given[argument] = []
+                pulls[argument] = pushes[argument] = NON_DIFFERENTIABLE
                 continue
-            found = {kind: _Rule(self, kind, argument, rule) for kind, rule in given}
-            self.given[argument] = ["vjp", *found] if pull_all else list(found)
-            if "vjp" in found:
-                pulls[argument] = self._named(found["vjp"].names, found["vjp"])
-            elif not pull_all:
-                pulls[argument] = self._transposed_push(argument, found["jvp"])
-            if "jvp" in found:
-                pushes[argument] = self._named(found["jvp"].names, found["jvp"])
-            else:
-                pushes[argument] = self._transposed_pull(argument, position, pull_all or found["vjp"])
+            pull = pull_all or (_Rule(self, "vjp", argument, given["vjp"]) if "vjp" in given else None)
+            push = _Rule(self, "jvp", argument, given["jvp"]) if "jvp" in given else None
+            self.given[argument] = [rule.kind for rule in (pull, push) if rule is not None]
+            pulls[argument] = self._named(pull.names, pull) if pull else self._transposed_push(argument, push)
+            pushes[argument] = self._named(push.names, push) if push else self._transposed_pull(argument, pull)
         self.op = Op(
             function,
             function,
@@ -275,8 +281,10 @@ class _Declaration:
         rule: Function = eval(f"lambda moved_{parameters}: run_(moved_, {{{reads}}})", {"run_": run})
         return rule
 
-    def _transposed_pull(self, argument: str, position: int, pull: _Rule) -> Function:
+    def _transposed_pull(self, argument: str, pull: _Rule | None) -> Function:
         """Return the JVP of an argument whose VJP is given."""
+        assert pull is not None
+        position = self.arguments.index(argument)
         transpose = Transpose(
             f"{self.name}: forward mode by argument {argument!r} transposes the vjp rule, which",
             f"Write the rule with nt or np functions, linear in g, or give jvp={{{argument!r}: ...}}.",
@@ -296,8 +304,9 @@ class _Declaration:
 
         return self._named(tuple(dict.fromkeys((*pull.names, "out_shape"))), run)
 
-    def _transposed_push(self, argument: str, push: _Rule) -> Function:
+    def _transposed_push(self, argument: str, push: _Rule | None) -> Function:
         """Return the VJP of an argument whose JVP is given."""
+        assert push is not None
         transpose = Transpose(
             f"{self.name}: reverse mode by argument {argument!r} transposes the jvp rule, which",
             f"Write the rule with nt or np functions, linear in t, or give vjp={{{argument!r}: ...}}.",
@@ -305,7 +314,7 @@ class _Declaration:
         shape_name = f"{argument}_shape"
 
         def run(g: Any, reads: dict[str, Any]) -> Any:
-            gs = list(g) if isinstance(g, tuple) else [g]
+            gs = list(g) if isinstance(g, tuple | list) else [g]
 
             def linear(ts: list[Any]) -> list[Any]:
                 pushed = push(ts[0], reads)
@@ -347,8 +356,11 @@ class _Declaration:
         return face
 
     def _check_samples(self, samples: tuple[Any, ...]) -> None:
+        both = {argument: ("vjp", "jvp") if kinds else () for argument, kinds in self.given.items()}
         for number, given in enumerate(samples):
             sample = given if isinstance(given, Sample) else Sample(given if isinstance(given, tuple) else (given,))
             params = {**{k: v for k, v in self.op.defaults.items() if v is not REQUIRED}, **sample.params}
             if not sample.skip_derivatives:
                 check_rules(self.op, sample.args, params, self.given, f"on sample {number}")
+                with contextlib.suppress(NotDifferentiableError):  # A mode that the op lacks says so when it is used.
+                    check_rules(self.op, sample.args, params, both, f"on sample {number}")

@@ -28,7 +28,7 @@ _TOLERANCE = 1e-3
 
 def is_any_tensor(values: Sequence[Any]) -> bool:
     """Say whether one of the values that a rule got is a tensor: then what it does is to be recorded."""
-    return any(isinstance(x, Value) or (isinstance(x, tuple) and is_any_tensor(x)) for x in values)
+    return any(isinstance(x, Value) or (isinstance(x, tuple | list) and is_any_tensor(x)) for x in values)
 
 
 def run_on_tape(run: Callable[[], Any], what: str, repair: str) -> Any:

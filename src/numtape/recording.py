@@ -1,0 +1,185 @@
+"""What a tape does besides differentiating: record, watch, mark and rewind, end, and show itself."""
+
+from types import TracebackType
+from typing import Any, Self
+
+from . import tree
+from .core.context import change, current, entered
+from .core.record import Record
+from .core.tape import RecordingTape
+from .core.value import Value
+from .dtypes import is_float
+from .errors import ArgumentError, ClosedError, DtypeError, OperandError, TapeConsumedError
+from .insight import summary as summaries
+from .tensors import Tensor
+
+
+class Mark:
+    """A point on a tape to rewind to."""
+
+    __slots__ = ("cell", "cells", "records", "tape")
+
+    def __init__(self, tape: RecordingTape) -> None:
+        self.tape = tape
+        self.records = len(tape.records)
+        self.cells = len(tape.cells)
+        #: The generation that was current; gone from its place once it was rewound or the tape started anew.
+        self.cell = tape.cell
+
+    def is_of(self, tape: RecordingTape) -> bool:
+        """Say whether a tape still holds this point."""
+        cells = tape.cells
+        return self.tape is tape and self.cells <= len(cells) and cells[self.cells - 1] is self.cell
+
+
+class Recording:
+    """The recording half of `Tape`."""
+
+    def __init__(self, persistent: bool = False, watch_all: bool = True) -> None:
+        self.persistent = persistent
+        self._tape = RecordingTape(watch_all)
+        self._entered: list[entered] = []
+        self._is_consumed = False
+        self._is_closed = False
+        #: Whether a backward has run since the segment began, so that entering again starts a new one.
+        self._has_run_backward = False
+
+    @property
+    def watch_all(self) -> bool:
+        """Whether float tensors are watched on first use."""
+        return self._tape.watch_all
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether records made now are listed here."""
+        return self._tape in current().tapes and not self._tape.is_ended
+
+    def _begin(self) -> dict[str, Any]:
+        """Get ready to record, and return the changes of the ambient state that recording here makes."""
+        self._check_open("Tape")
+        if self._is_consumed:
+            raise TapeConsumedError(
+                "Tape: gradient() has consumed this tape; make a new one for each step, call reset(), or use "
+                "persistent=True."
+            )
+        if self._has_run_backward:
+            self._tape.start_segment()
+            self._has_run_backward = False
+        state = current()
+        self._tape.is_ended = False
+        if self._tape in state.tapes:
+            return {}
+        self._tape.start_cell([*(tape.cell for tape in state.tapes), state.context.cell])
+        return {"tapes": (*state.tapes, self._tape), "watch_all": state.watch_all or self._tape.watch_all}
+
+    def __enter__(self) -> Self:
+        scope = entered(**self._begin())
+        scope.__enter__()
+        self._entered.append(scope)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered.pop().__exit__(kind, error, trace)
+
+    def start_recording(self) -> None:
+        """Record from now on, until `stop_recording` or the end of the enclosing ``with`` block."""
+        change(**self._begin())
+
+    def stop_recording(self) -> None:
+        """End what `start_recording` began, also in scopes around this one."""
+        self._tape.is_ended = True
+        tapes = tuple(tape for tape in current().tapes if tape is not self._tape)
+        change(tapes=tapes, watch_all=any(tape.watch_all for tape in tapes))
+
+    def watch(self, *tensors: Any, **named: Any) -> Any:
+        """Make tensors sources of gradients, in or out of ``with``, and return them.
+
+        Args:
+            tensors: tensors, or trees of them.
+            named: the same, with a name that summaries and errors show.
+
+        Example:
+            >>> tape = nt.GradientTape()
+            >>> x = tape.watch(nt.tensor(3.0))
+            >>> tape.gradient(x * x, x)
+            tensor(6.)
+        """
+        self._check_open("watch")
+        for name, tensor in named.items():
+            if isinstance(tensor, Tensor):
+                tensor.name = name
+        given = (*tensors, *named.values())
+        for leaf in tree.leaves(given):
+            if not isinstance(leaf, Value):
+                raise OperandError(f"watch: wants tensors, not {type(leaf).__name__}; make one with nt.tensor(...).")
+            if not is_float(leaf.dtype):
+                raise DtypeError(f"watch: a tensor of {leaf.dtype} has no derivative; use astype(nt.float32).")
+            self._tape.watch(leaf)
+        return given[0] if len(given) == 1 else given
+
+    def mark(self) -> Mark:
+        """Return a point to `rewind` to."""
+        self._check_open("mark")
+        mark = Mark(self._tape)
+        self._tape.start_cell()
+        return mark
+
+    def rewind(self, mark: Mark) -> None:
+        """Forget and invalidate what was recorded since a mark; earlier records stay as they are."""
+        self._check_open("rewind")
+        if not isinstance(mark, Mark):
+            raise OperandError(f"rewind: wants what mark() returned, not {type(mark).__name__}.")
+        if not mark.is_of(self._tape):
+            raise ArgumentError(
+                "rewind: this mark is of another tape, or of a part that was rewound, reset or finished by a gradient "
+                "since; call mark() anew."
+            )
+        self._tape.rewind(mark.records, mark.cells)
+
+    def reset(self) -> None:
+        """Empty the tape and make it usable anew; what it recorded can no longer be differentiated."""
+        self._check_open("reset")
+        self._tape.end()
+        self._is_consumed = self._has_run_backward = self._tape.is_ended = False
+
+    def close(self) -> None:
+        """End the tape; what it recorded can no longer be differentiated. Closing twice is fine."""
+        self._tape.end()
+        self._is_closed = self._tape.is_ended = True
+
+    def _consume(self) -> None:
+        self._is_consumed = self._tape.is_ended = True
+        self._tape.unwatch()
+        self._tape.start_segment()
+
+    def _check_open(self, what: str) -> None:
+        if self._is_closed:
+            raise ClosedError(f"{what}: this tape is closed; make a new one, or reset() instead of close().")
+
+    @property
+    def records(self) -> list[Record]:
+        """The records listed, oldest first."""
+        return list(self._tape.records)
+
+    def __len__(self) -> int:
+        return len(self._tape.records)
+
+    def __bool__(self) -> bool:
+        # An empty tape is still a tape.
+        return True
+
+    def summary(self) -> str:
+        """Return the records as a table."""
+        return summaries.text(self._tape.records)
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self.summary()}"
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "consumed" if self._is_consumed else "open"
+        return f"<{type(self).__name__}: {len(self)} records, {state}>"
+
+    def _repr_html_(self) -> str:
+        return summaries.page(self._tape.records)

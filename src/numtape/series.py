@@ -1,0 +1,153 @@
+"""Derivatives of high order of functions of one number, by running them on power series."""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from . import ops, tree
+from .api import jvp
+from .arguments import as_output, check_callable, check_connected, title
+from .core.apply import watch_on_use
+from .core.context import current, entered
+from .core.taylor import Series
+from .core.value import Value, wrap
+from .dtypes import float64, is_float
+from .errors import ArgumentError, DtypeError, NumtapeError, OperandError, ShapeError
+from .lifted import LiftedTensor
+from .tensors import Tensor
+
+_NAME = "derivatives"
+
+
+class SeriesTensor(Series, LiftedTensor):
+    """A tensor as a power series in the number that a function is differentiated by."""
+
+    __slots__ = ()
+    meaning = "a power series"
+    constant_class = Tensor
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(ops.unbind(self))
+
+
+SeriesTensor.plain = SeriesTensor
+
+
+def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
+    """Return the value of a function of one number and its derivatives of order 1, 2, ..., `order`.
+
+    The function runs once, on power series, at a cost that grows with the square or cube of the order, while that of
+    nested `grad` or `jvp` grows exponentially. Comparisons look at the value, so that branches and `where` work. A
+    function that does what a series cannot (leave the tape, write in place, run a transform or an op whose rule wants
+    arrays) is run again, by nested forward mode.
+
+    Args:
+        function: takes a tensor without axes and returns a tensor of any shape, or a tree of tensors.
+        x: where to evaluate it: a float, or a tensor or an array without axes.
+        order: the highest order, an integer from 0 on.
+
+    Returns:
+        A list of ``order + 1`` results as `function` returns them: tensors if `x` is one or something outside
+        differentiates through this; otherwise arrays, and numbers for results without axes.
+
+    Example:
+        >>> nt.derivatives(lambda x: x ** 3, 2.0, 4)
+        [8.0, 12.0, 12.0, 6.0, 0.0]
+        >>> nt.derivatives(lambda t: nt.stack([nt.cos(t), nt.sin(t)]), 0.0, 2)
+        [array([1., 0.]), array([0., 1.]), array([-1.,  0.])]
+    """
+    check_callable(_NAME, function)
+    if not isinstance(order, int) or isinstance(order, bool) or order < 0:
+        raise ArgumentError(f"{_NAME}: order is {order!r}; it must be an integer from 0 on, the highest order wanted.")
+    value = _as_number(x)
+    try:
+        found = _by_series(function, value, order)
+    except (NumtapeError, AttributeError):
+        # A series has no array: `AttributeError`. An error of the function's own comes again.
+        found = None
+    if found is None:
+        found = _by_nesting(function, order)(value)
+    state = current()
+    is_recorded = state.grad and bool(isinstance(x, Value) or state.transforms or state.tapes)
+    cls = x.plain if isinstance(x, Value) else None
+    return [tree.map(lambda result: _as_result(result, cls, is_recorded), each) for each in found]
+
+
+def _as_number(x: Any) -> Any:
+    """Return the number to differentiate by, checked: an array, or a tensor if something tracks it."""
+    if not isinstance(x, Value | float | int | np.ndarray | np.generic) or isinstance(x, bool):
+        raise OperandError(f"{_NAME}: x is of type {type(x).__name__}; it must be a number or a tensor without axes.")
+    if not isinstance(x, Value):
+        x = np.asarray(x, float64) if isinstance(x, float | int) else np.asarray(x)
+    if x.shape:
+        raise ShapeError(
+            f"{_NAME}: x has shape {x.shape}; the derivatives are those of a function of one number. Use nt.jacobian "
+            "and nt.hessian for functions of several, or nt.elementwise_grad."
+        )
+    if not is_float(x.dtype):
+        raise DtypeError(f"{_NAME}: x has dtype {x.dtype}, which has no derivative; use astype(float).")
+    if not isinstance(x, Value) or isinstance(x, LiftedTensor):
+        return x
+    state = current()
+    if x.node is None and state.watch_all:
+        watch_on_use(state, x)
+    return x if x.node is not None and state.grad else x.array
+
+
+def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
+    """Return the derivatives in trees as the function returns them, by running it on a power series."""
+    state = current()
+    level = state.transforms + 1
+    one = np.ones((), x.dtype)
+    source = SeriesTensor.of([x, one][: order + 1], order, level)
+    with entered(grad=True, transforms=level):
+        out_tree = function(source)
+    outs = [as_output(_NAME, function, out) for out in tree.leaves(out_tree)]
+    return [tree.unflatten(out_tree, [_derivative(out, n, level) for out in outs]) for n in range(order + 1)]
+
+
+def _derivative(out: Any, n: int, level: int) -> Any:
+    """Return n! times the n-th coefficient of an output."""
+    is_series = isinstance(out, Series) and out.level == level
+    coefficient = out.at(n) if is_series else out if n == 0 else None
+    if coefficient is None:
+        return np.zeros(out.shape, out.dtype)
+    if n > 1:
+        coefficient = coefficient * float(math.factorial(n))
+    return coefficient if coefficient.dtype == out.dtype else coefficient.astype(out.dtype)
+
+
+def _by_nesting(function: Callable[[Any], Any], order: int) -> Callable[[Any], list[Any]]:
+    """Return a function that returns all derivatives, by forward mode in itself."""
+    if order == 0:
+
+        def value(x: Any) -> list[Any]:
+            out_tree = function(x if isinstance(x, Value) else wrap(Tensor, x))
+            outs = [as_output(_NAME, function, out) for out in tree.leaves(out_tree)]
+            check_connected(_NAME, function, outs, current().thread.last_exit)
+            return [tree.unflatten(out_tree, outs)]
+
+        return value
+    lower = _by_nesting(function, order - 1)
+
+    @functools.wraps(function, assigned=("__name__",), updated=())
+    def all_of_them(x: Any) -> list[Any]:
+        values, slopes = jvp(lower, x, np.ones((), x.dtype))
+        return [*values, slopes[-1]]
+
+    return all_of_them
+
+
+def _as_result(result: Any, cls: type[Value] | None, is_recorded: bool) -> Any:
+    """Return a result as the caller wants it: a tracked tensor, a plain one, an array or a number."""
+    if isinstance(result, Value):
+        if is_recorded and result.node is not None or isinstance(result, LiftedTensor):
+            return result
+        result = result.array
+    array = np.asarray(result)
+    if cls is not None:
+        return wrap(cls, array.copy())
+    return array if array.ndim else array.item()

@@ -1,0 +1,804 @@
+"""Custom derivatives: functions that return their own pull function, and ops that users declare."""
+
+import gc
+import math
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.core.declare import registry
+from numtape.core.record import Record
+from numtape.transforms.custom import custom_gradient
+from numtape.transforms.custom_ops import custom_op
+
+OperandError = nt.errors.OperandError
+X = np.array([0.5, -1.25, 2.0])
+
+
+def message_of(error, run):
+    """Return the text of the error that `run` raises."""
+    with pytest.raises(error) as caught:
+        run()
+    return str(caught.value)
+
+
+@custom_gradient
+def cube(x, scale=1.0):
+    """Return scale * x**3."""
+    return scale * x**3, lambda g: g * (3.0 * scale) * x**2
+
+
+@custom_gradient
+def product_and_sum(a, b):
+    return (a * b, a + b), lambda gs: (gs[0] * b + gs[1], gs[0] * a + gs[1])
+
+
+# custom_gradient: what it computes.
+
+
+def test_a_pull_function_replaces_the_derivative():
+    @custom_gradient
+    def clip_gradient(x):
+        return x, lambda g: nt.clip(g, -1.0, 1.0)
+
+    assert nt.grad(lambda x: (3.0 * clip_gradient(x)).sum())(X).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_custom_gradient_leaves_one_record_that_holds_no_function():
+    x = nt.tensor(X)
+    with nt.Tape() as tape:
+        y = cube(x, scale=2.0)
+    (record,) = tape.records
+    assert record.op.name == "cube"
+    assert repr(record.params) == "{'call': (x=operand, scale=2.0)}"
+    assert not any(callable(value) for value in record.params["call"].values)
+    np.testing.assert_allclose(tape.gradient(y, x).numpy(), 6.0 * X**2, rtol=1e-12)
+
+
+def test_arrays_in_arrays_out_and_numbers_in_numbers_out():
+    assert type(cube(X)) is np.ndarray
+    assert cube(X).tolist() == (X**3).tolist()
+    assert cube(2.0) == 8.0
+    assert cube.__name__ == "cube"
+    assert cube.__doc__ == "Return scale * x**3."
+
+
+def test_backward_delivers_to_leaves_and_obeys_no_grad():
+    w = nt.tensor(X, requires_grad=True)
+    cube(w).sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), 3.0 * X**2, rtol=1e-12)
+    with nt.no_grad():
+        assert not cube(w).requires_grad
+
+
+def test_contexts_and_gradient_tapes_record_it():
+    with nt.GradientContext() as context:
+        w = nt.tensor(X, requires_grad=True)
+        loss = cube(w).sum()
+        assert len(context.tape) == 2
+        loss.backward()
+    np.testing.assert_allclose(w.grad.numpy(), 3.0 * X**2, rtol=1e-12)
+    tape = nt.GradientTape()
+    x = tape.watch(nt.tensor(3.0))
+    assert tape.gradient(cube(x), x).item() == 27.0
+
+
+def test_higher_orders_run_the_function_on_tensors():
+    second = nt.grad(nt.grad(cube))
+    third = nt.grad(nt.grad(nt.grad(cube)))
+    assert (nt.grad(cube)(2.0), second(2.0), third(2.0)) == (12.0, 12.0, 6.0)
+    assert nt.grad(lambda x: nt.grad(lambda y: cube(y, scale=2.0) * x)(x))(2.0) == 72.0
+
+
+def test_forward_mode_transposes_the_pull_function():
+    value, tangent = nt.jvp(cube, X, np.array([1.0, 2.0, -1.0]))
+    np.testing.assert_allclose(value, X**3, rtol=1e-12)
+    np.testing.assert_allclose(tangent, 3.0 * X**2 * [1.0, 2.0, -1.0], rtol=1e-12)
+
+
+def test_modes_nest_in_every_order():
+    def forward(function):
+        return lambda x: nt.jvp(function, (x,), (1.0,))[1]
+
+    assert forward(forward(cube))(2.0) == 12.0
+    assert forward(nt.grad(cube))(2.0) == 12.0
+    assert nt.grad(forward(cube))(2.0) == 12.0
+    assert forward(forward(forward(cube)))(2.0) == 6.0
+    assert nt.grad(forward(nt.grad(cube)))(2.0) == 6.0
+
+
+def test_several_outputs_share_a_pull_function():
+    a, b = nt.tensor(X, requires_grad=True), nt.tensor(X + 1.0, requires_grad=True)
+    product, total = product_and_sum(a, b)
+    (product.sum() + 10.0 * total.sum()).backward()
+    np.testing.assert_allclose(a.grad.numpy(), X + 11.0, rtol=1e-12)
+    np.testing.assert_allclose(b.grad.numpy(), X + 10.0, rtol=1e-12)
+
+
+def test_an_output_that_is_not_used_has_a_cotangent_of_zeros():
+    gradient = nt.grad(lambda a: product_and_sum(a, X + 1.0)[0].sum())(X)
+    assert gradient.tolist() == (X + 1.0).tolist()
+
+
+def test_several_outputs_have_tangents():
+    _, (product, total) = nt.jvp(product_and_sum, (X, X + 1.0), (np.ones(3), 2.0 * np.ones(3)))
+    np.testing.assert_allclose(product, X + 1.0 + 2.0 * X, rtol=1e-12)
+    np.testing.assert_allclose(total, np.full(3, 3.0), rtol=1e-12)
+
+
+def test_arguments_by_keyword_keep_the_order_of_the_signature():
+    gradient = nt.grad(lambda a: product_and_sum(b=X + 1.0, a=a)[0].sum())(X)
+    assert gradient.tolist() == (X + 1.0).tolist()
+
+
+def test_a_cotangent_for_every_argument_may_be_given_where_some_are_numbers():
+    @custom_gradient
+    def scaled(x, factor):
+        return x * factor, lambda g: (g * factor, (g * x).sum())
+
+    assert nt.grad(lambda x: scaled(x, 3.0).sum())(X).tolist() == [3.0, 3.0, 3.0]
+    assert nt.grad(scaled, argnums=(0, 1))(2.0, 3.0) == (3.0, 2.0)
+
+
+def test_trees_and_variable_arguments_are_arguments():
+    @custom_gradient
+    def affine(params, *xs):
+        w, b = params["w"], params["b"]
+        return w * xs[0] + b + xs[1], lambda g: ({"w": g * xs[0], "b": g}, g * w, None)
+
+    params = {"w": np.array(3.0), "b": np.array(1.0)}
+    gradients = nt.grad(affine, argnums=(0, 1, 2))(params, np.array(2.0), np.array(5.0))
+    assert gradients == ({"w": 2.0, "b": 1.0}, 3.0, 0.0)
+
+
+def test_what_is_no_float_tensor_is_passed_on_as_it_is():
+    seen = []
+
+    @custom_gradient
+    def pick(x, index, mode="sum"):
+        seen.append((type(index), mode))
+        return x[index], lambda g: nt.zeros(3, dtype="float64") + g * np.eye(3)[index]
+
+    assert nt.grad(lambda x: pick(x, 1, mode="one"))(X).tolist() == [0.0, 1.0, 0.0]
+    assert set(seen) == {(int, "one")}
+
+
+def test_a_pull_function_of_vjp_fits():
+    @custom_gradient
+    def tanh_of_sum(a, b):
+        return nt.vjp(lambda x, y: np.tanh(x + y), a, b)
+
+    expected = 1.0 - np.tanh(1.1) ** 2
+    np.testing.assert_allclose(nt.grad(tanh_of_sum, argnums=(0, 1))(0.4, 0.7), (expected, expected), rtol=1e-12)
+
+
+def test_the_result_never_shares_memory_with_an_argument():
+    @custom_gradient
+    def same(x):
+        return x, lambda g: -g
+
+    x = nt.tensor(X, requires_grad=True)
+    y = same(x)
+    y += 1.0
+    assert x.tolist() == X.tolist()
+    y.sum().backward()
+    assert x.grad.tolist() == [-1.0, -1.0, -1.0]
+
+
+def test_half_precision_is_storage():
+    x = nt.tensor([1.0, 2.0], dtype="float16", requires_grad=True)
+    y = cube(x)
+    y.sum().backward()
+    assert (y.dtype, x.grad.dtype) == (np.float16, np.float16)
+    assert x.grad.tolist() == [3.0, 12.0]
+
+
+def test_random_numbers_of_the_library_repeat_in_the_derivative():
+    @custom_gradient
+    def noisy(x):
+        mask = nt.rand(1000, dtype="float64") < 0.5
+        return x * mask, lambda g: g * mask
+
+    nt.seed(0)
+    x = nt.tensor(np.ones(1000), requires_grad=True)
+    y = noisy(x)
+    later = nt.rand(1)
+    y.sum().backward()
+    assert x.grad.tolist() == y.tolist()
+    assert 400 < y.sum().item() < 600
+    nt.seed(0)
+    with nt.no_grad():
+        noisy(x)
+    assert nt.rand(1).tolist() == later.tolist()
+
+
+def test_a_dropped_value_is_made_again():
+    x = nt.tensor(X, requires_grad=True)
+    y = cube(x)
+    z = nt.exp(y) * y
+    for record in nt.records(z):
+        record.array = None
+    z.sum().backward()
+    expected = np.exp(X**3) * (1.0 + X**3) * 3.0 * X**2
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-12)
+
+
+def test_dropping_the_result_frees_its_graph():
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(x, Record) for x in gc.get_objects())
+        y = cube(nt.tensor(X, requires_grad=True))
+        del y
+        assert sum(isinstance(x, Record) for x in gc.get_objects()) == before
+    finally:
+        gc.enable()
+
+
+# custom_gradient: what it refuses.
+
+
+def test_custom_gradient_decorates_functions_only():
+    assert message_of(OperandError, lambda: custom_gradient(3)) == (
+        "custom_gradient: decorates functions, not int; the function returns its value and a function from cotangents "
+        "to cotangents."
+    )
+
+
+def test_a_function_that_returns_no_pair_is_named():
+    alone = custom_gradient(lambda x: x)
+    three = custom_gradient(lambda x: (x, x, x))
+    wrong = custom_gradient(lambda x: (x, x))
+    start = (
+        "<lambda>: a custom_gradient function returns a pair, its value and a function from cotangents to cotangents; "
+        "it returned "
+    )
+    assert message_of(OperandError, lambda: alone(X)) == start + "Tensor."
+    assert message_of(OperandError, lambda: three(X)) == start + "a tuple of 3."
+    assert message_of(OperandError, lambda: wrong(X)) == start + "a pair whose second part is Tensor."
+
+
+def test_a_value_that_is_no_tensor_is_named():
+    words = custom_gradient(lambda x: ("words", lambda g: g))
+    assert message_of(OperandError, lambda: words(X)) == (
+        "<lambda>: the value of a custom_gradient function is a tensor or a tuple of tensors, not str."
+    )
+
+
+def test_arguments_that_do_not_fit_the_signature_are_named():
+    assert message_of(OperandError, lambda: cube(X, factor=2.0)) == (
+        "cube: got an unexpected keyword argument 'factor'; its signature is cube(x, scale=1.0)."
+    )
+
+
+def test_a_wrong_number_of_cotangents_is_named():
+    @custom_gradient
+    def short(a, b):
+        return a * b, lambda g: g * b
+
+    assert message_of(nt.errors.ArgumentError, lambda: nt.grad(short, argnums=(0, 1))(2.0, 3.0)) == (
+        "short: its pull function returned one cotangent, but 2 arguments have a derivative (a, b); return a tuple "
+        "with one for each, None for zeros."
+    )
+
+    @custom_gradient
+    def long(a, b):
+        return a * b, lambda g: (g * b, g * a, g)
+
+    assert message_of(nt.errors.ArgumentError, lambda: nt.grad(long, argnums=(0, 1))(2.0, 3.0)) == (
+        "long: its pull function returned 3 cotangents, but 2 arguments have a derivative (a, b); return a tuple "
+        "with one for each, None for zeros."
+    )
+
+
+def test_cotangents_of_a_tree_must_have_its_form():
+    pair = custom_gradient(lambda xs: (xs[0] * xs[1], lambda g: [g]))
+    assert message_of(nt.errors.ArgumentError, lambda: nt.grad(pair)([2.0, 3.0])) == (
+        "<lambda>: its pull function returned 1 cotangents for argument 'xs', which holds 2 tensors; return a tree of "
+        "its form."
+    )
+
+
+def test_a_cotangent_of_a_wrong_shape_is_named():
+    @custom_gradient
+    def total(x):
+        return x.sum(), lambda g: g
+
+    assert message_of(nt.errors.ShapeError, lambda: nt.grad(total)(X)) == (
+        "total: its pull function returned a cotangent of shape () for argument 'x' of shape (3,); they must be equal."
+    )
+
+
+def test_a_captured_tracked_tensor_is_named():
+    w = nt.tensor([1.0, 2.0, 3.0], requires_grad=True, name="w")
+    v = nt.tensor(np.ones(3), requires_grad=True)
+    text = (
+        "<lambda>: its value depends on {}, a tracked tensor that is no argument, so the gradient of that would be "
+        "lost. Pass it as an argument, or its detach() if it is a constant here."
+    )
+    by_w = custom_gradient(lambda x: (x * w, lambda g: g * w))
+    by_v = custom_gradient(lambda x: (x * (2.0 * v), lambda g: g * v))
+    assert message_of(nt.errors.GradientError, lambda: by_w(nt.tensor(X))) == text.format("'w'")
+    assert message_of(nt.errors.GradientError, lambda: by_v(nt.tensor(X))) == text.format("a tensor of shape (3,)")
+    by_constant = custom_gradient(lambda x: (x * w.detach(), lambda g: g * w.detach()))
+    assert nt.grad(lambda x: by_constant(x).sum())(X).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_tensor_that_a_tape_would_watch_counts_as_captured():
+    w = nt.tensor(X, name="w")
+    by_w = custom_gradient(lambda x: (x * w, lambda g: g * w))
+    with nt.Tape():
+        text = message_of(nt.errors.GradientError, lambda: by_w(nt.tensor(X)))
+    assert text.startswith("<lambda>: its value depends on 'w', a tracked tensor that is no argument")
+
+
+def test_a_tensor_captured_by_the_pull_function_alone_is_differentiated_in_second_order():
+    w = nt.tensor(3.0, dtype="float64", requires_grad=True)
+    weighted = custom_gradient(lambda x: (x, lambda g: g * w))
+    x = nt.tensor(2.0, dtype="float64", requires_grad=True)
+    with nt.Tape() as outer:
+        with nt.Tape() as inner:
+            y = weighted(x) ** 2
+        first = inner.gradient(y, x)
+    assert first.item() == 12.0
+    assert outer.gradient(first, w).item() == 4.0
+
+
+def test_a_function_that_gives_another_value_the_second_time_is_named():
+    rng = np.random.default_rng(0)
+    noisy = custom_gradient(lambda x: (x * rng.random(), lambda g: g))
+    assert message_of(nt.errors.GradientError, lambda: nt.grad(noisy)(2.0)) == (
+        "<lambda>: a second run on the same arguments gave another value, but the function runs again for its "
+        "derivative. Draw random numbers with nt, or outside of it, and keep no state in it."
+    )
+
+
+def test_a_pull_function_that_is_not_linear_has_no_forward_mode():
+    @custom_gradient
+    def clipped(x):
+        return x, lambda g: nt.clip(g, -1.0, 1.0)
+
+    text = (
+        "clipped: forward mode transposes its pull function, which is not linear, so that it has no transpose. Write "
+        "it with nt or np functions, linear in the cotangent, or use reverse mode."
+    )
+    assert message_of(nt.errors.NotDifferentiableError, lambda: nt.jvp(clipped, X, X)) == text
+    for bend in (abs, nt.relu, lambda g: g + 1.0, lambda g: g / nt.norm(g), lambda g: g * 0.0 + 2.0):
+        bent = custom_gradient(lambda x, bend=bend: (x, bend))
+        with pytest.raises(nt.errors.NotDifferentiableError, match="is not linear"):
+            nt.jvp(bent, X, X)
+
+
+def test_a_pull_function_that_leaves_the_tape_is_named():
+    @custom_gradient
+    def leaves(x):
+        return x * 2.0, lambda g: g + float(g)
+
+    assert nt.grad(leaves)(3.0) == 2.0
+    repair = "Write it with nt or np functions, linear in the cotangent, or use reverse mode."
+    text = message_of(nt.errors.NotDifferentiableError, lambda: nt.jvp(leaves, 3.0, 1.0))
+    assert text.startswith("leaves: forward mode transposes its pull function, which left the tape by float() at ")
+    assert text.endswith(f"(return x * 2.0, lambda g: g + float(g)). {repair}")
+    text = message_of(nt.errors.NotDifferentiableError, lambda: nt.grad(nt.grad(lambda x: leaves(x) * x))(3.0))
+    assert text.startswith(
+        "leaves: higher derivatives run the function and its pull function on tensors, which left the tape by float() "
+    )
+    assert text.endswith("Compute with nt or np functions in both, and use nt.stop_gradient for what is a constant.")
+
+
+def test_a_pull_function_that_uses_arrays_only_is_named():
+    @custom_gradient
+    def hidden(x):
+        return x, lambda g: nt.tensor(g.detach().numpy() * 2.0)
+
+    assert nt.grad(lambda x: hidden(x).sum())(X).tolist() == [2.0, 2.0, 2.0]
+    assert message_of(nt.errors.NotDifferentiableError, lambda: nt.jvp(hidden, X, X)) == (
+        "hidden: forward mode transposes its pull function, which uses more of what it gets than its records tell: a "
+        "value has left the tape. Write it with nt or np functions, linear in the cotangent, or use reverse mode."
+    )
+
+
+# custom_op: what it computes.
+
+
+def square_op(**options):
+    def my_square(x, /, *, scale=1.0):
+        return scale * np.square(x)
+
+    return custom_op(**options)(my_square)
+
+
+SQUARES = {
+    "vjp": dict(vjp={"x": lambda g, x, scale: g * 2.0 * scale * x}),
+    "jvp": dict(jvp={"x": lambda t, x, scale: t * 2.0 * scale * x}),
+    "both": dict(
+        vjp={"x": lambda g, x, scale: g * 2.0 * scale * x}, jvp={"x": lambda t, x, scale: t * 2.0 * scale * x}
+    ),
+    "joint": dict(vjp=lambda g, x, scale: (g * 2.0 * scale * x,)),
+    "elementwise": dict(vjp={"x": lambda g, x, scale: g * 2.0 * scale * x}, structure="elementwise"),
+    "elementwise jvp": dict(jvp={"x": lambda t, x, scale: t * 2.0 * scale * x}, structure="elementwise"),
+}
+
+
+@pytest.mark.parametrize("options", SQUARES.values(), ids=SQUARES)
+def test_one_rule_gives_both_modes_and_all_orders(options):
+    my_square = square_op(**options)
+    t = np.array([1.0, -2.0, 0.5])
+    assert my_square(X, scale=2.0).tolist() == (2.0 * X**2).tolist()
+    np.testing.assert_allclose(nt.grad(lambda x: my_square(x, scale=3.0).sum())(X), 6.0 * X, rtol=1e-12)
+    np.testing.assert_allclose(nt.jvp(lambda x: my_square(x, scale=3.0), X, t)[1], 6.0 * X * t, rtol=1e-12)
+
+    def forward(function):
+        return lambda x: nt.jvp(function, (x,), (1.0,))[1]
+
+    def cubed(x):
+        return my_square(x) * x
+
+    assert nt.grad(nt.grad(cubed))(2.0) == 12.0
+    assert forward(forward(cubed))(2.0) == 12.0
+    assert forward(nt.grad(cubed))(2.0) == 12.0
+    assert nt.grad(forward(cubed))(2.0) == 12.0
+    assert nt.grad(forward(nt.grad(cubed)))(2.0) == 6.0
+
+
+def matmul_op(**options):
+    def my_matmul(a, b, /):
+        return a @ b
+
+    return custom_op(**options)(my_matmul)
+
+
+MATMULS = {
+    "vjp": dict(vjp={"a": lambda g, b: g @ b.T, "b": lambda g, a: a.T @ g}),
+    "jvp": dict(jvp={"a": lambda t, b: t @ b, "b": lambda t, a: a @ t}),
+    "one each": dict(vjp={"a": lambda g, b: g @ b.T}, jvp={"b": lambda t, a: a @ t}),
+    "joint": dict(vjp=lambda g, a, b: (g @ b.T, a.T @ g)),
+}
+
+
+@pytest.mark.parametrize("options", MATMULS.values(), ids=MATMULS)
+def test_rules_of_several_arguments_may_be_given_in_either_mode(options):
+    my_matmul = matmul_op(**options)
+    rng = np.random.default_rng(1)
+    a, b, s, t = (rng.normal(size=shape) for shape in ((2, 3), (3, 4), (2, 3), (3, 4)))
+    mine = nt.grad(lambda a, b: (my_matmul(a, b) ** 2).sum(), argnums=(0, 1))(a, b)
+    library = nt.grad(lambda a, b: ((a @ b) ** 2).sum(), argnums=(0, 1))(a, b)
+    for ours, theirs in zip(mine, library, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    np.testing.assert_allclose(nt.jvp(my_matmul, (a, b), (s, t))[1], s @ b + a @ t, rtol=1e-12)
+
+
+def test_broadcasting_is_undone():
+    my_mul = custom_op(vjp={"a": lambda g, b: g * b, "b": lambda g, a: g * a})(_times)
+    gradient = nt.grad(lambda b: my_mul(np.ones((4, 3)), b).sum())(X)
+    assert gradient.tolist() == [4.0, 4.0, 4.0]
+    np.testing.assert_allclose(nt.jvp(lambda b: my_mul(np.ones((2, 3)), b), X, X)[1], np.stack([X, X]), rtol=1e-12)
+
+
+def _times(a, b, /):
+    return a * b
+
+
+def split_op(**options):
+    def halves(x, /):
+        return x[:2] * 2.0, x[2:] ** 2
+
+    return custom_op(**options)(halves)
+
+
+def test_several_outputs_have_rules_in_both_modes():
+    def pull(g, x):
+        first = np.zeros(2) if g[0] is None else g[0] * 2.0
+        second = np.zeros(1) if g[1] is None else g[1] * 2.0 * x[2:]
+        return nt.concat([first, second])
+
+    for options in ({"vjp": {"x": pull}}, {"jvp": {"x": lambda t, x: (t[:2] * 2.0, 2.0 * x[2:] * t[2:])}}):
+        halves = split_op(**options)
+        gradient = nt.grad(lambda x, halves=halves: halves(x)[0].sum() + 10.0 * halves(x)[1].sum())(X)
+        assert gradient.tolist() == [2.0, 2.0, 40.0]
+        tangents = nt.jvp(halves, X, np.ones(3))[1]
+        assert [t.tolist() for t in tangents] == [[2.0, 2.0], [4.0]]
+
+
+def test_a_rule_reads_the_output_and_shapes():
+    my_exp = custom_op(vjp={"x": lambda g, out: g * out})(_exp)
+    my_sum = custom_op(vjp={"x": lambda g, x_shape: np.ones(x_shape) * g})(_sum)
+    np.testing.assert_allclose(nt.grad(lambda x: my_sum(my_exp(x)))(X), np.exp(X), rtol=1e-12)
+    np.testing.assert_allclose(nt.jvp(lambda x: my_sum(my_exp(x)), X, X)[1], np.sum(np.exp(X) * X), rtol=1e-12)
+    np.testing.assert_allclose(nt.grad(nt.grad(my_exp))(0.5), math.exp(0.5), rtol=1e-12)
+
+
+def _exp(x, /):
+    return np.exp(x)
+
+
+def _sum(x, /):
+    return np.sum(x)
+
+
+def test_operands_may_be_named_and_have_defaults():
+    my_mul = custom_op(vjp={"a": lambda g, b: g * b, "b": lambda g, a: g * a})(_times_two)
+    assert my_mul(a=X).tolist() == (2.0 * X).tolist()
+    assert nt.grad(lambda x: my_mul(b=x, a=3.0))(2.0) == 3.0
+
+
+def _times_two(a, b=2.0, /):
+    return a * b
+
+
+def test_an_op_of_a_name_that_the_library_has_is_another_op():
+    before = registry["exp"]
+
+    def exp(x, /):
+        return 2.0 * np.exp(x)
+
+    rule = {"x": lambda g, out: g * out}
+    mine = custom_op(vjp=rule)(exp)
+    again = custom_op(vjp=rule)(exp)
+    assert registry["exp"] is before
+    assert nt.exp(0.0) == 1.0
+    assert mine.op is not again.op
+    assert nt.grad(again)(0.0) == 2.0
+
+
+def test_facts_are_those_of_any_op():
+    op = square_op(vjp={"x": lambda g, x, scale: g * 2.0 * scale * x}, structure="elementwise", kinks="none").op
+    assert (op.facts.structure.name, op.facts.kinks, op.facts.cost((2, 3), (2, 3), scale=1.0)) == (
+        "ELEMENTWISE",
+        "none",
+        6,
+    )
+    dense = matmul_op(vjp=MATMULS["joint"]["vjp"], cost=lambda out, a, b: 2 * a[0] * a[1] * b[1]).op
+    assert dense.facts.cost((2, 4), (2, 3), (3, 4)) == 48
+    assert dense.facts.batch is None
+
+
+def test_an_argument_without_derivative_says_so():
+    @custom_op(vjp={"x": lambda g, index, x_shape: g * np.eye(x_shape[0])[index], "index": None})
+    def row(x, index, /):
+        return x[index]
+
+    assert nt.grad(lambda x: row(x, np.array(1)))(X).tolist() == [0.0, 1.0, 0.0]
+    tracked = nt.tensor(1.0, requires_grad=True)
+    not_picked = custom_op(vjp={"x": lambda g: g, "y": None})(lambda x, y, /: x + 0.0 * y)
+    assert message_of(nt.errors.NotDifferentiableError, lambda: not_picked(X, tracked)) == (
+        "<lambda>: argument 'y' has no derivative, but a tracked tensor was given; pass y.detach() if its gradient is "
+        "not wanted."
+    )
+
+
+# custom_op: its checks.
+
+
+def test_a_wrong_rule_is_named_at_the_first_call():
+    wrong = square_op(vjp={"x": lambda g, x, scale: g * 3.0 * scale * x})
+    text = message_of(nt.errors.GradientError, lambda: nt.grad(wrong)(2.0))
+    assert text == (
+        "my_square: the vjp rule of argument 'x' gives a directional derivative of -5.1121, differences of the "
+        "function give -3.40807 (at its first call). Correct the rule, or declare the op with check=False if its "
+        "derivative differs on purpose."
+    )
+    wrong = square_op(jvp={"x": lambda t, x, scale: t * 2.0 * x * scale**2})
+    assert nt.jvp(wrong, 2.0, 1.0)[1] == 4.0
+    wrong = square_op(jvp={"x": lambda t, x, scale: t * 2.0 * x * scale**2})
+    text = message_of(nt.errors.GradientError, lambda: nt.jvp(lambda x: wrong(x, scale=2.0), 2.0, 1.0))
+    assert text.startswith("my_square: the jvp rule of argument 'x' gives a directional derivative of ")
+
+
+def test_a_wrong_rule_is_named_at_its_declaration_if_there_are_samples():
+    text = message_of(
+        nt.errors.GradientError,
+        lambda: square_op(vjp={"x": lambda g, x, scale: g * 3.0 * scale * x}, samples=[(np.zeros(2),), (X,)]),
+    )
+    assert text.startswith("my_square: the vjp rule of argument 'x' gives a directional derivative of ")
+    assert "(on sample 1). Correct the rule, or declare" in text
+    assert square_op(**SQUARES["vjp"], samples=[(X,)])(X).tolist() == (X**2).tolist()
+
+
+def test_rules_that_are_not_transposes_of_each_other_are_named():
+    wrong = square_op(vjp=SQUARES["vjp"]["vjp"], jvp={"x": lambda t, x, scale: t * scale * x})
+    assert message_of(nt.errors.GradientError, lambda: nt.grad(wrong)(2.0)) == (
+        "my_square: the vjp rule of argument 'x' is not the transpose of its jvp rule: <vjp(g), t> is -3.40807 and "
+        "<g, jvp(t)> is -1.70403 (at its first call). Correct one of them, or leave one out: it is then made from the "
+        "other."
+    )
+
+
+def test_a_derivative_that_differs_on_purpose_is_not_checked():
+    rounded = custom_op(vjp={"x": lambda g: g}, check=False)(_round)
+    assert nt.grad(lambda x: (rounded(x) * 3.0).sum())(X).tolist() == [3.0, 3.0, 3.0]
+    with pytest.raises(nt.errors.GradientError, match="check=False if its derivative differs on purpose"):
+        nt.grad(custom_op(vjp={"x": lambda g: g})(_round))(0.2)
+
+
+def _round(x, /):
+    return np.round(x)
+
+
+def test_the_check_runs_until_differences_can_tell_and_not_longer():
+    calls = []
+
+    @custom_op(vjp={"x": lambda g, x: g * 2.0 * x})
+    def counted(x, /):
+        calls.append(1)
+        return np.square(x)
+
+    x = nt.tensor(X, requires_grad=True)
+    counted(X)
+    assert len(calls) == 1
+    counted(nt.tensor([0.0], requires_grad=True))  # A derivative of zero says little.
+    counted(x)
+    assert len(calls) > 2
+    calls.clear()
+    counted(x)
+    assert len(calls) == 1
+
+
+def test_a_right_rule_passes_at_kinks_in_noise_and_at_the_edge_of_its_domain():
+    my_relu = custom_op(vjp={"x": lambda g, x: g * (x > 0.0)})(lambda x, /: np.maximum(x, 0.0))
+    assert nt.grad(lambda x: my_relu(x).sum())(np.array([0.0, 1.0, -1.0, 0.0])).tolist() == [0.0, 1.0, 0.0, 0.0]
+    offset = custom_op(vjp={"x": lambda g: g})(lambda x, /: x + 1e12)
+    assert nt.grad(offset)(1.0) == 1.0
+    my_log = custom_op(vjp={"x": lambda g, x: g / x})(lambda x, /: np.log(x))
+    assert nt.grad(my_log)(1e-12) == 1e12
+    my_arccos = custom_op(vjp={"x": lambda g, x: -g / np.sqrt(1.0 - x * x)})(lambda x, /: np.arccos(x))
+    assert nt.grad(my_arccos)(0.0) == -1.0
+    large = custom_op(vjp={"x": lambda g, x: g * 2.0 * x})(lambda x, /: x * x)
+    assert nt.grad(large)(1e9) == 2e9
+
+
+def test_the_check_runs_in_float64_whatever_the_operands_are():
+    my_square = square_op(**SQUARES["vjp"])
+    for dtype in ("float16", "bfloat16", "float32"):
+        x = nt.tensor([1.0, 2.0], dtype=dtype, requires_grad=True)
+        y = my_square(x)
+        y.sum().backward()
+        assert (y.dtype, x.grad.dtype) == (x.dtype, x.dtype)
+        assert x.grad.tolist() == [2.0, 4.0]
+
+
+# custom_op: what it refuses.
+
+
+def test_custom_op_declares_functions_only():
+    assert message_of(OperandError, lambda: custom_op(vjp={})(3)) == (
+        "custom_op: declares functions, not int; write @nt.custom_op(vjp=...) above one."
+    )
+
+
+def test_operands_must_be_positional_only():
+    assert message_of(OperandError, lambda: custom_op(vjp={"x": lambda g: g})(lambda x, scale=1.0: x)) == (
+        "custom_op: the signature is <lambda>(x, scale=1.0); operands must be positional-only and static parameters "
+        "keyword-only, as in `def f(x, y, /, *, scale=1.0)`."
+    )
+
+
+def test_a_rule_of_an_unknown_argument_is_named():
+    assert message_of(nt.errors.ArgumentError, lambda: square_op(vjp={"y": lambda g: g})) == (
+        "my_square: vjp has a rule for 'y', which is no operand; the operands are x."
+    )
+    assert message_of(nt.errors.ArgumentError, lambda: square_op(jvp={"scale": lambda t: t})) == (
+        "my_square: jvp has a rule for 'scale', which is no operand; the operands are x."
+    )
+
+
+def test_an_argument_without_rule_is_named():
+    assert message_of(nt.errors.ArgumentError, lambda: matmul_op(vjp={"a": lambda g, b: g @ b.T})) == (
+        "my_matmul: argument 'b' has no rule; give one in vjp or jvp, or None there if it has no derivative."
+    )
+    assert message_of(nt.errors.ArgumentError, lambda: square_op()) == (
+        "my_square: argument 'x' has no rule; give one in vjp or jvp, or None there if it has no derivative."
+    )
+
+
+def test_rules_of_a_wrong_type_are_named():
+    assert message_of(OperandError, lambda: square_op(vjp=[1])) == (
+        "my_square: vjp is list; it must be a dictionary with a rule for each argument or one function that returns a "
+        "tuple."
+    )
+    assert message_of(OperandError, lambda: square_op(jvp=lambda t: t)) == (
+        "my_square: jvp is function; it must be a dictionary with a rule for each argument."
+    )
+    assert message_of(OperandError, lambda: square_op(vjp={"x": 3})) == (
+        "my_square: the vjp rule of argument 'x' is int; it must be a function, or None if there is no derivative."
+    )
+
+
+def test_a_rule_that_reads_something_unknown_is_named():
+    assert message_of(nt.errors.ArgumentError, lambda: square_op(vjp={"x": lambda g, y: g})) == (
+        "my_square: the vjp rule of argument 'x' reads 'y'; it may read x, scale, out, and shapes as in x_shape."
+    )
+    factor = 2.0
+    bound = square_op(vjp={"x": lambda g, x, scale, factor=factor: g * factor * x * scale})
+    assert nt.grad(bound)(3.0) == 6.0
+
+
+def test_unknown_facts_and_structures_are_named():
+    assert message_of(nt.errors.ArgumentError, lambda: custom_op(vjp={}, flops=3)) == (
+        "custom_op: there is no fact 'flops'; the facts are aliases, batch, cost, kinks, linear, native_half, "
+        "precision, reference, structure, to_float."
+    )
+    assert message_of(nt.errors.ArgumentError, lambda: square_op(**SQUARES["vjp"], structure="flat")) == (
+        "custom_op: there is no structure 'flat'; the structures are elementwise, moves, scatters, lanes, dense."
+    )
+
+
+def test_wrong_results_of_rules_are_named():
+    cases = [
+        ({"vjp": {"x": lambda g: g[:2]}}, "the vjp rule of argument 'x' returned shape (2,); the argument"),
+        ({"vjp": {"x": lambda g: None}}, "the vjp rule of argument 'x' returned None; the argument"),
+        ({"vjp": lambda g: (g[:2],)}, "the vjp rule returned shape (2,); argument 'x'"),
+    ]
+    for options, start in cases:
+        text = message_of(
+            nt.errors.ShapeError,
+            lambda options=options: nt.grad(lambda x: square_op(check=False, **options)(x).sum())(X),
+        )
+        assert text == f"my_square: {start} has shape (3,), and they must be equal."
+
+
+def test_a_tangent_of_a_wrong_shape_is_named():
+    wrong = square_op(jvp={"x": lambda t: t[:2]}, check=False)
+    assert message_of(nt.errors.ShapeError, lambda: nt.jvp(wrong, X, X)) == (
+        "my_square: the jvp rule of argument 'x' returned shape (2,); the output has shape (3,), and they must be equal."
+    )
+
+
+def test_a_wrong_number_of_cotangents_of_a_joint_rule_is_named():
+    one = matmul_op(vjp=lambda g, a, b: (g @ b.T,))
+    none = matmul_op(vjp=lambda g, a, b: g @ b.T)
+    a = nt.tensor(np.eye(2), requires_grad=True)
+    assert message_of(nt.errors.ArgumentError, lambda: one(a, np.eye(2))) == (
+        "my_matmul: the vjp rule returned 1; it must return a tuple of 2, one for each argument."
+    )
+    assert message_of(nt.errors.ArgumentError, lambda: none(a, np.eye(2))) == (
+        "my_matmul: the vjp rule returned ndarray; it must return a tuple of 2, one for each argument."
+    )
+
+
+def test_calls_that_do_not_fit_the_signature_are_named():
+    my_square = square_op(**SQUARES["vjp"])
+    assert message_of(OperandError, lambda: my_square(X, factor=2.0)) == (
+        "my_square: got an unexpected keyword argument 'factor'; its signature is my_square(x, *, scale=1.0)."
+    )
+
+
+def test_a_rule_that_is_not_linear_has_no_transpose():
+    bent = square_op(vjp={"x": lambda g, x: np.clip(g * 2.0 * x, -1.0, 1.0)}, check=False)
+    assert nt.grad(bent)(2.0) == 1.0
+    assert message_of(nt.errors.NotDifferentiableError, lambda: nt.jvp(bent, 2.0, 1.0)) == (
+        "my_square: forward mode by argument 'x' transposes the vjp rule, which is not linear, so that it has no "
+        "transpose. Write the rule with nt or np functions, linear in g, or give jvp={'x': ...}."
+    )
+    bent = square_op(jvp={"x": lambda t, x: np.abs(t) * 2.0 * x}, check=False)
+    assert message_of(nt.errors.NotDifferentiableError, lambda: nt.grad(bent)(2.0)) == (
+        "my_square: reverse mode by argument 'x' transposes the jvp rule, which is not linear, so that it has no "
+        "transpose. Write the rule with nt or np functions, linear in t, or give vjp={'x': ...}."
+    )
+
+
+def test_a_rule_that_leaves_the_tape_works_in_first_order_of_its_own_mode_only():
+    plain = square_op(vjp={"x": lambda g, x: 2.0 * float(g) * np.asarray(x)})
+    assert nt.grad(plain)(2.0) == 4.0
+    repair = "Write it with nt or np functions of what it gets; for first derivatives a jvp rule would do as well."
+    start = (
+        "my_square: the vjp rule of argument 'x' runs on tensors for other than first derivatives of its own mode, and "
+        "left the tape by float() at "
+    )
+    text = message_of(nt.errors.NotDifferentiableError, lambda: nt.jvp(plain, 2.0, 1.0))
+    assert text.startswith(start)
+    assert text.endswith(repair)
+    text = message_of(nt.errors.NotDifferentiableError, lambda: nt.grad(nt.grad(lambda x: plain(x) * x))(2.0))
+    assert " failed: " in text or text.startswith(start)
+    assert text.endswith(repair)
+
+
+def test_a_rule_that_calls_numpy_code_without_an_op_is_named_in_second_order():
+    plain = square_op(vjp={"x": lambda g, x: g * 2.0 * np.nextafter(x, x)})
+    assert nt.grad(plain)(2.0) == 4.0
+    text = message_of(nt.errors.NotDifferentiableError, lambda: nt.grad(nt.grad(plain))(2.0))
+    assert text.startswith(
+        "my_square: the vjp rule of argument 'x' runs on tensors for other than first derivatives of its own mode, and "
+        "failed: "
+    )
