@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from numtape.core.op import Op
-from numtape.testing import op_checks
+from numtape.testing import mode_checks, op_checks
 
 ENTRIES = op_checks.entries()
 NAMES = [entry.name for entry in ENTRIES]
@@ -16,6 +16,20 @@ CHECKS = [*op_checks.VALUE_CHECKS, *op_checks.DERIVATIVE_CHECKS]
 def test_op(entry, check):
     with np.errstate(all="ignore"):
         op_checks.check_entry(entry, check)
+
+
+@pytest.mark.parametrize("check", mode_checks.MODE_CHECKS)
+@pytest.mark.parametrize("entry", ENTRIES, ids=NAMES)
+def test_all_modes_agree(entry, check):
+    for sample in op_checks.samples(entry):
+        if op_checks.has_derivative(entry, sample):
+            with np.errstate(all="ignore"):
+                mode_checks.MODE_CHECKS[check](entry, sample)
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if isinstance(entry, Op)], ids=lambda entry: entry.name)
+def test_the_jvp_reads_nothing_that_the_vjp_does_not(entry):
+    mode_checks.check_reads(entry)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=NAMES)

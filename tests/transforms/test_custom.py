@@ -2,12 +2,14 @@
 
 import gc
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 import numtape as nt
 from numtape.core.declare import registry
+from numtape.core.op import Facts
 from numtape.core.record import Record
 from numtape.transforms.custom import custom_gradient
 from numtape.transforms.custom_ops import custom_op
@@ -469,6 +471,27 @@ def test_rules_of_several_arguments_may_be_given_in_either_mode(options):
     np.testing.assert_allclose(nt.jvp(my_matmul, (a, b), (s, t))[1], s @ b + a @ t, rtol=1e-12)
 
 
+def test_jacobians_and_hessians_go_through_custom_derivatives():
+    my_square = square_op(**SQUARES["vjp"])
+    weights = np.arange(9.0).reshape(3, 3)
+    my_matmul = matmul_op(**MATMULS["jvp"])
+    expected = weights @ np.diag(2.0 * X) * (3.0 * (weights @ X**2) ** 2)[:, None]
+    for mode in ("forward", "reverse"):
+        jacobian = nt.jacobian(lambda x: cube(my_matmul(weights, my_square(x).reshape(3, 1)).reshape(3)), mode=mode)
+        np.testing.assert_allclose(jacobian(X), expected, rtol=1e-12)
+    hessian = nt.hessian(lambda x: (cube(x) * my_square(x)).sum())(X)
+    np.testing.assert_allclose(hessian, np.diag(20.0 * X**3), rtol=1e-12, atol=1e-12)
+
+
+def test_a_rule_that_needs_arrays_gets_the_members_of_a_batch_one_by_one():
+    def pull(g, x):
+        return np.array([2.0 * float(a) * b for a, b in zip(g, x, strict=True)])
+
+    for rule in ({"x": pull}, lambda g, x: (pull(g, x),)):
+        my_square = square_op(vjp=rule)
+        assert nt.jacobian(my_square, mode="reverse")(X).tolist() == np.diag(2.0 * X).tolist()
+
+
 def test_broadcasting_is_undone():
     my_mul = custom_op(vjp={"a": lambda g, b: g * b, "b": lambda g, a: g * a})(_times)
     gradient = nt.grad(lambda b: my_mul(np.ones((4, 3)), b).sum())(X)
@@ -667,6 +690,12 @@ def test_custom_op_declares_functions_only():
     )
 
 
+def test_custom_op_without_rules_says_how_to_write_them():
+    assert message_of(OperandError, lambda: custom_op(_exp)) == (
+        "custom_op: wants the rules first; write @nt.custom_op(vjp={...}) above the function."
+    )
+
+
 def test_operands_must_be_positional_only():
     assert message_of(OperandError, lambda: custom_op(vjp={"x": lambda g: g})(lambda x, scale=1.0: x)) == (
         "custom_op: the signature is <lambda>(x, scale=1.0); operands must be positional-only and static parameters "
@@ -715,9 +744,9 @@ def test_a_rule_that_reads_something_unknown_is_named():
 
 
 def test_unknown_facts_and_structures_are_named():
+    names = ", ".join(sorted({field.name for field in fields(Facts)} - {"also", "is_discrete", "numpy", "samples"}))
     assert message_of(nt.errors.ArgumentError, lambda: custom_op(vjp={}, flops=3)) == (
-        "custom_op: there is no fact 'flops'; the facts are aliases, batch, cost, kinks, linear, native_half, "
-        "precision, reference, structure, to_float."
+        f"custom_op: there is no fact 'flops'; the facts are {names}."
     )
     assert message_of(nt.errors.ArgumentError, lambda: square_op(**SQUARES["vjp"], structure="flat")) == (
         "custom_op: there is no structure 'flat'; the structures are elementwise, moves, scatters, lanes, dense."
@@ -741,7 +770,8 @@ def test_wrong_results_of_rules_are_named():
 def test_a_tangent_of_a_wrong_shape_is_named():
     wrong = square_op(jvp={"x": lambda t: t[:2]}, check=False)
     assert message_of(nt.errors.ShapeError, lambda: nt.jvp(wrong, X, X)) == (
-        "my_square: the jvp rule of argument 'x' returned shape (2,); the output has shape (3,), and they must be equal."
+        "my_square: the jvp rule of argument 'x' returned shape (2,); the output has shape (3,), and they must be "
+        "equal."
     )
 
 

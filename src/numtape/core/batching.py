@@ -44,6 +44,11 @@ class Batched(Lifted):
         dtype: Dtype = self.members.dtype
         return dtype
 
+    @property
+    def inside(self) -> Any:
+        """All members."""
+        return self.members
+
     def run_op(self, op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on all members."""
         batched = [isinstance(x, Batched) for x in operands]

@@ -16,7 +16,7 @@ import numpy as np
 from ..dtypes import HALF_DTYPES, float32
 from .apply import PICK, apply
 from .context import FREED
-from .op import Marker, Op, Plan, Rule, same
+from .op import Marker, Op, Plan, Rule, same, shape_of
 from .reader import Reader, raise_freed
 from .record import Link, Record
 from .reverse import collect, raise_dead
@@ -188,7 +188,7 @@ def _plan(op: Op, needs: int) -> Plan:
 
 def _zero(reader: Reader, record: Record, position: int, rule: Rule | Marker) -> Any:
     operand = reader.operand(record, position)
-    return operand if rule is not Marker.ITSELF_ALONE else np.zeros(operand.shape, operand.dtype)
+    return operand if rule is not Marker.ITSELF_ALONE else np.zeros(shape_of(operand), record.dtype)
 
 
 def _add(a: Any, b: Any) -> Any:

@@ -85,7 +85,9 @@ class Path:
             for link in ends.get(i, ()):
                 del alive[link]
                 width -= size_of(link)
-            yield Cut(tuple(alive), width, before, self.work - before)
+            # An op with several outputs is followed by records that pick them: there is no cut between.
+            if not any(isinstance(link.shape, list) for link in alive):
+                yield Cut(tuple(alive), width, before, self.work - before)
 
     def widest(self) -> int:
         """Return the most elements that are alive at once, for each tangent or cotangent of a sweep."""

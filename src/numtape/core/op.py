@@ -147,8 +147,8 @@ class Facts:
     linear: frozenset[str] = frozenset()
     #: ``forward`` with a leading batch axis on any subset of the operands; None: a loop.
     batch: Callable[..., Any] | None = None
-    #: The n-th coefficient of the output's power series, from n and functions that return those of the output (below n)
-    #: and of the operands, None for zero; None to let `taylor` derive it from the JVP.
+    #: The n-th coefficient of the output as a power series, from n, lists of those of the operands, and one of those of
+    #: the output that come before; None stands for zero. Without it, the JVP tells.
     series: Callable[..., Any] | None = None
     #: What autocast may do: "lower", "keep" or "widen".
     precision: str = "keep"

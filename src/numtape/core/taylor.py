@@ -11,8 +11,8 @@ ways, whichever comes first:
 """
 
 import functools
-import math
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..errors import NotDifferentiableError
 from .apply import apply, as_operand
 from .context import State, current
 from .forward import fit, push
-from .op import Marker, Rule
+from .op import Marker, Rule, same
 from .value import Lifted, Value, wrap
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ class Series(Lifted):
 
     Invariants:
     - The coefficient of order 0 is known from the start, and is never None.
-    - `more` makes the coefficients that are not known yet, in order; it is None as soon as all of them are.
+    - `more` makes those that are not known yet, in order.
+    - Ops on growing series return growing ones; on others, finished ones.
     - Series of a lower level, and all else, are constants to an op on series.
     """
 
-    __slots__ = ("known", "level", "more", "order")
+    __slots__ = ("known", "level", "more", "order", "pool")
 
     #: The class of tensors without a series.
     constant_class: type[Value]
@@ -52,15 +53,22 @@ class Series(Lifted):
     #: The number of transforms around the variable, which tells nested ones apart.
     level: int
     more: Coefficients | None
+    #: What grows together with this, by the op and the operand that made it; None if the series does not grow.
+    pool: "_Pool | None"
 
     @classmethod
-    def of(cls, known: list[Any], order: int, level: int, more: Coefficients | None = None) -> Self:
-        """Return a series with some coefficients, and a function that makes the others if they are not zero."""
+    def of(cls, known: list[Any], order: int, level: int) -> Self:
+        """Return a series with some coefficients; the others are zero."""
+        return cls._of(known + [None] * (order + 1 - len(known)), order, level, None, None)
+
+    @classmethod
+    def _of(cls, known: list[Any], order: int, level: int, more: Coefficients | None, pool: "_Pool | None") -> Self:
         series = cls.__new__(cls)
-        series.known = known if more is not None else known + [None] * (order + 1 - len(known))
+        series.known = known
         series.order = order
         series.level = level
         series.more = more
+        series.pool = pool
         series.node = series.version = series.extras = None
         return series
 
@@ -84,84 +92,124 @@ class Series(Lifted):
             known.append(self.more(len(known)))
         return known[n]
 
-    def truncated(self) -> Self:
-        """Return the series without its last coefficient."""
-        if self.more is not None:
-            return self.of([self.known[0]], self.order - 1, self.level, self.at)
-        return self.of(self.known[:-1], self.order - 1, self.level)
-
     def derivative(self) -> Self:
-        """Return the derivative, which has an order less."""
+        """Return the derivative of a growing series."""
 
         def more(n: int) -> Any:
             coefficient = self.at(n + 1)
-            return coefficient if coefficient is None or n == 0 else coefficient * float(n + 1)
+            return None if coefficient is None else coefficient * float(n + 1)
 
-        first = more(0)
+        first = self.at(1)
         if first is None:
             first = np.zeros(self.shape, self.dtype)
-        if self.more is not None:
-            return self.of([first], self.order - 1, self.level, more)
-        return self.of([first, *map(more, range(1, self.order))], self.order - 1, self.level)
+        return self._of([first], self.order - 1, self.level, more, self.pool)
 
     def run_op(self, op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on series and constants."""
         state = current()
-        level = max(x.level for x in operands if isinstance(x, Series))
-        moved = tuple(i for i, x in enumerate(operands) if isinstance(x, Series) and x.level == level)
-        inputs = [x if i in moved else _as_constant(op, x, i, state) for i, x in enumerate(operands)]
-        out = apply(op, [x.known[0] if i in moved else x for i, x in enumerate(inputs)], params)
+        level = max([x.level for x in operands if isinstance(x, Series)])
+        inputs: list[Any] = []
+        values: list[Any] = []
+        moved: tuple[int, ...] = ()
+        pool = None
+        for i, x in enumerate(operands):
+            if isinstance(x, Series) and x.level == level:
+                moved += (i,)
+                pool = pool or x.pool
+                inputs.append(x)
+                values.append(x.known[0])
+            else:
+                constant = _as_constant(op, x, i, state)
+                inputs.append(constant)
+                values.append(constant)
+        if pool is not None and (made := pool.get(_key(op, inputs, params))) is not None:
+            return made
+        out = apply(op, values, params)
         if op.facts.is_discrete or not state.grad:
             return _map(self._as_tensor, out)
-        if state.transforms > level and any(isinstance(x, Value) and x.node is not None for x in operands):
+        if state.transforms > level and any(isinstance(x, Value) and x.node is not None for x in inputs):
             raise _no_series(op, "a transform within would have to see through it")
-        return self._grow(_Call(op, inputs, params, moved, out))
+        call = _Call(op, inputs, values, params, moved, out)
+        self._start(call, level, pool)
+        if pool is None:
+            _finish(call)
+        else:
+            pool[_key(op, inputs, params)] = call.out
+        return call.out
 
     def _as_tensor(self, value: Any) -> Any:
         return value if isinstance(value, Value) else wrap(self.constant_class, np.asarray(value))
 
-    def _grow(self, call: "_Call") -> Any:
-        """Return the series of what an op returned: finished, unless one of its operands is not."""
-        operands = [call.inputs[i] for i in call.moved]
-        order = min(x.order for x in operands)
-        row = _way(call.op, call.moved, len(call.inputs))(call, order)
-        grown: list[Any] = []
+    def _start(self, call: "_Call", level: int, pool: "_Pool | None") -> None:
+        """Make growing series of what an op returned."""
+        order = min([call.inputs[i].order for i in call.moved])
+        row = _way(call.op, call.moved, len(call.inputs))(call)
+        if not isinstance(call.value, tuple):
+            call.out = self._of([call.value], order, level, row, pool)
+            return
+        rows = functools.cache(row)
+        call.out = tuple(
+            self._of([part], order, level, lambda n, i=i: rows(n)[i], pool)
+            if part.dtype in FLOAT_DTYPES
+            else self._as_tensor(part)
+            for i, part in enumerate(call.value)
+        )
 
-        def part(value: Any, coefficient: Coefficients) -> Any:
-            if value.dtype not in FLOAT_DTYPES:
-                return self._as_tensor(value)
-            grown.append(self.of([value], order, operands[0].level, coefficient))
-            return grown[-1]
 
-        if isinstance(call.out, tuple):
-            rows = functools.cache(row)
-            call.out = tuple(part(x, lambda n, i=i: rows(n)[i]) for i, x in enumerate(call.out))
-        else:
-            call.out = part(call.out, row)
-        if all(x.more is None for x in operands):
-            with np.errstate(all="ignore"):
-                for n in range(1, order + 1):
-                    for series in grown:
-                        series.at(n)
-            for series in grown:
-                series.more = None
-        return call.out
+def _finish(call: "_Call") -> None:
+    """Make all coefficients of what an op returned."""
+    parts = _series_among(call.out)
+    with np.errstate(all="ignore"):
+        for x in parts:
+            x.at(x.order)
+    # Growing series refer to themselves; without this, they would wait for the garbage collector.
+    for x in parts:
+        x.more = None
+        if x.pool:
+            for made in x.pool.values():
+                for each in _series_among(made):
+                    each.more = each.pool = None
+        x.pool = None
+
+
+#: Results of the ops of a rule while they grow, by the op and its only operand.
+_Pool = dict[Any, Any]
+
+
+def _key(op: "Op", inputs: list[Any], params: dict[str, Any]) -> Any:
+    """Return what tells whether an op runs on the same series again, as in the chain of sin, cos, sin."""
+    return (op, id(inputs[0])) if len(inputs) == 1 and not params else object()
+
+
+def _series_among(out: Any) -> list[Series]:
+    return [x for x in (out if isinstance(out, tuple) else (out,)) if isinstance(x, Series)]
 
 
 class _Call:
     """One run of an op on series: what its rules read, in the place of a record and of its reader."""
 
-    __slots__ = ("dtype", "inputs", "moved", "needs", "op", "out", "params", "shape")
+    __slots__ = ("inputs", "moved", "op", "out", "params", "value", "values")
 
-    def __init__(self, op: "Op", inputs: list[Any], params: dict[str, Any], moved: tuple[int, ...], out: Any) -> None:
+    def __init__(
+        self, op: "Op", inputs: list[Any], values: list[Any], params: dict[str, Any], moved: tuple[int, ...], out: Any
+    ) -> None:
         self.op = op
         self.inputs = inputs
+        #: The operands as the op got them: coefficients of order 0, and constants.
+        self.values = values
         self.params = params
+        #: The positions of the series.
         self.moved = moved
-        self.needs = sum(1 << i for i in moved)
-        self.out = out
-        self.shape: Any = _map(lambda x: x.shape, out)
-        self.dtype: Any = _map(lambda x: x.dtype, out)
+        #: What the op returned, and the series of it.
+        self.value = self.out = out
+
+    @property
+    def shape(self) -> Any:
+        return _map(lambda x: x.shape, self.value)
+
+    @property
+    def needs(self) -> int:
+        return sum(1 << i for i in self.moved)
 
     def operand(self, record: Any, position: int) -> Any:
         return self.inputs[position]
@@ -172,37 +220,46 @@ class _Call:
     def output(self, record: Any) -> Any:
         return self.out
 
-    def with_inputs(self, inputs: list[Any]) -> "_Call":
-        """Return the same call with other values for its rules to read."""
-        other = _Call(self.op, inputs, self.params, (), self.out)
-        other.needs, other.shape, other.dtype = self.needs, self.shape, self.dtype
-        return other
+    def at_values(self) -> "_Call":
+        """Return the same call for rules that read the values of series; these may be changed."""
+        return _Call(self.op, self.values, self.values, self.params, self.moved, self.value)
 
-    def push(self, tangents: list[Any]) -> Any:
-        """Return the tangent of the output, by the op's rules; None where nothing flows."""
-        if all(tangent is None for tangent in tangents):
-            return None if not isinstance(self.out, tuple) else (None,) * len(self.out)
-        pushed = push(self, tangents, self)  # type: ignore[arg-type]
-        return pushed if isinstance(pushed, tuple) else fit(pushed, self)
+    def push(self, tangents: list[tuple[int, Any]]) -> Any:
+        """Return the tangent of the output by the op's rules, given those of operands by their positions."""
+        total: Any = None
+        for position, tangent in tangents:
+            rule = self.op.push(position)
+            if type(rule) is not Rule:
+                given = dict(tangents)
+                return self.fit(push(self, [given.get(i) for i in range(len(self.inputs))], self))  # type: ignore[arg-type]
+            if rule.operand is not None:
+                tangent = rule.function(tangent, self.inputs[rule.operand])
+            elif rule.function is not same:
+                tangent = rule.run(tangent, self, self, position)  # type: ignore[arg-type]
+            total = plus(total, self.fit(tangent))
+        return total
+
+    def fit(self, pushed: Any) -> Any:
+        """Repeat what rules returned to the shape of the output, and bring it to its dtype."""
+        value = self.value
+        if isinstance(pushed, tuple) or (pushed.shape == value.shape and pushed.dtype is value.dtype):
+            return pushed
+        return fit(pushed, value)
 
 
-#: Prepares the coefficients of order 1 and on of a call's output, up to some order.
-_Way = Callable[[_Call, int], Coefficients]
-
-
-@functools.cache
-def _way(op: "Op", moved: tuple[int, ...], count: int) -> _Way:
-    """Return how an op runs on series at the given positions."""
+@functools.lru_cache(4096)
+def _way(op: "Op", moved: tuple[int, ...], count: int) -> Callable[[_Call], Coefficients]:
+    """Return how an op with series at the given positions makes coefficients of order 1 and on."""
     if any(op.push(i) is Marker.NON_DIFFERENTIABLE for i in moved):
         raise _no_series(op, "an argument has no derivative")
-    factors = tuple(i for i in moved if _reads_any(op, i, moved))
+    factors = [i for i in moved if _reads_any(op, i, moved)]
     if not factors:
         return _by_coefficient
     if op.facts.series is not None:
         return _by_recurrence
     names = op.arguments * count if op.is_variadic else op.arguments
     if all(names[i] in op.facts.linear for i in factors):
-        return functools.partial(_by_products, factors)
+        return functools.partial(_by_products, factors, [i for i in moved if i not in factors])
     return _by_derivative
 
 
@@ -214,95 +271,123 @@ def _reads_any(op: "Op", position: int, moved: tuple[int, ...]) -> bool:
     return rule is Marker.ITSELF and len(moved) > 1
 
 
-def _by_coefficient(call: _Call, order: int) -> Coefficients:
-    values = call.with_inputs([_at(x, 0) if i in call.moved else x for i, x in enumerate(call.inputs)])
-    return lambda n: values.push([_at(x, n) if i in call.moved else None for i, x in enumerate(call.inputs)])
+def _by_coefficient(call: _Call) -> Coefficients:
+    values = call.at_values()
+    series = [(i, call.inputs[i]) for i in call.moved]
+    return lambda n: values.push([(i, c) for i, x in series if (c := x.at(n)) is not None])
 
 
-def _by_recurrence(call: _Call, order: int) -> Coefficients:
+def _by_recurrence(call: _Call) -> Coefficients:
     rule = call.op.facts.series
     assert rule is not None
-    operands = [functools.partial(_at, x) for x in call.inputs]
-    return lambda n: rule(n, lambda m: call.out.at(m), *operands)
+    return lambda n: rule(n, *[_up_to(n, x) for x in call.inputs], call.out.known)
 
 
-def _by_products(factors: tuple[int, ...], call: _Call, order: int) -> Coefficients:
+def _by_products(factors: list[int], terms: list[int], call: _Call) -> Coefficients:
     # The rule of the first factor, linear in it, is the product: it reads the others.
     first, *others = factors
-    values = call.with_inputs([_at(x, 0) if i in call.moved else x for i, x in enumerate(call.inputs)])
-    nothing: list[Any] = [None] * len(call.inputs)
+    values = call.at_values()
+    rule = call.op.push(first)
+
+    def product(coefficient: Any, *rest: Any) -> Any:
+        for i, x in zip(others, rest, strict=True):
+            values.inputs[i] = x
+        return values.push([(first, coefficient)])
+
+    if isinstance(rule, Rule) and [rule.operand] == others:
+        product = rule.function
 
     def row(n: int) -> Any:
-        total = values.push([_at(x, n) if i not in factors else None for i, x in enumerate(call.inputs)])
-        for split in _splits(n, len(factors)):
-            chosen = [_at(call.inputs[i], m) for i, m in zip(factors, split, strict=True)]
-            if any(x is None for x in chosen):
-                continue
-            for i, x in zip(others, chosen[1:], strict=True):
-                values.inputs[i] = x
-            tangents = nothing.copy()
-            tangents[first] = chosen[0]
-            total = plus(total, values.push(tangents))
-        return total
+        total = values.push([(i, c) for i in terms if (c := call.inputs[i].at(n)) is not None])
+        products = convolve(product, [_up_to(n, call.inputs[i]) for i in factors], n)
+        return plus(total, None if products is None else values.fit(products))
 
     return row
 
 
-def _by_derivative(call: _Call, order: int) -> Coefficients:
-    @functools.cache
-    def derivative() -> Any:
-        lower = [x.truncated() if i in call.moved else x for i, x in enumerate(call.inputs)]
-        tangents = [x.derivative() if i in call.moved else None for i, x in enumerate(call.inputs)]
-        return call.with_inputs(lower).push(tangents)
+def _by_derivative(call: _Call) -> Coefficients:
+    slopes: list[Any] = []
 
     def row(n: int) -> Any:
-        return _map(lambda slope: None if _at(slope, n - 1) is None else _at(slope, n - 1) / float(n), derivative())
+        if not slopes:
+            _let_grow(call)
+            slopes.append(call.push([(i, call.inputs[i].derivative()) for i in call.moved]))
+        return _map(lambda slope: None if (c := _at(slope, n - 1)) is None else c / float(n), slopes[0])
 
     return row
+
+
+def _let_grow(call: _Call) -> None:
+    """Make the operands and the output of a call growing ones, so that its rules ask for no more than is needed."""
+    pool = next((pool for i in call.moved if (pool := call.inputs[i].pool) is not None), None)
+    if pool is None:
+        pool = {}
+        for x in _series_among(call.out):
+            x.pool = pool
+    for i in call.moved:
+        x = call.inputs[i]
+        if x.pool is None:
+            call.inputs[i] = x._of(x.known, x.order, x.level, None, pool)
+    pool[_key(call.op, call.inputs, call.params)] = call.out
+
+
+def convolve(product: Callable[..., Any], factors: Sequence[list[Any]], n: int, last: int | None = None) -> Any:
+    """Return the n-th coefficient of a product of series, from those of its factors; None for zero.
+
+    With `last`, the first factor is taken up to that order only.
+    """
+    first, *others = factors
+    total: Any = None
+    for m in range(n + 1 if last is None else last + 1):
+        a = first[m]
+        if a is None:
+            continue
+        if len(others) == 1:
+            b = others[0][n - m]
+            term = None if b is None else product(a, b)
+        else:
+            term = convolve(functools.partial(product, a), others, n - m) if others else product(a) if m == n else None
+        if term is not None:
+            total = term if total is None else plus(total, term)
+    return total
 
 
 def quotient(
     n: int,
-    out: Coefficients,
-    a: Coefficients,
-    b: Coefficients,
-    multiply: Callable[[Any, Any], Any],
-    divide: Callable[[Any, Any], Any],
+    a: list[Any],
+    b: list[Any],
+    out: list[Any],
+    multiply: Callable[[Any, Any], Any] = operator.mul,
+    divide: Callable[[Any, Any], Any] = operator.truediv,
 ) -> Any:
-    """Return the n-th coefficient of the solution of ``b * out = a``, for the `series` fact of an op.
+    """Return the n-th coefficient of the solution of ``out * b = a``, for the `series` fact of an op.
 
     Args:
         n: the order, at least 1.
-        out: the coefficients of the solution, of which those below n are known.
-        a: the coefficients of the right-hand side.
+        a: the coefficients of the right-hand side, None for zeros.
         b: those of the divisor.
-        multiply: takes coefficients of b and of out.
-        divide: takes the remainder, and the first coefficient of b.
+        out: those of the solution, up to order n - 1.
+        multiply: takes coefficients of out and of b.
+        divide: takes what is left of that of a, and the first one of b.
     """
-    rest = a(n)
-    for j in range(1, n + 1):
-        divisor, solution = b(j), out(n - j)
-        if divisor is not None and solution is not None:
-            product = multiply(divisor, solution)
-            rest = -product if rest is None else rest - product
-    return None if rest is None else divide(rest, b(0))
+    product = convolve(multiply, (out, b), n, n - 1)
+    rest = a[n] if product is None else -product if a[n] is None else a[n] - product
+    return None if rest is None else divide(rest, b[0])
 
 
 def plus(a: Any, b: Any) -> Any:
-    """Return the sum of two coefficients, either of which may be None for zero."""
+    """Return the sum of two coefficients, or of those of several outputs; None for zero."""
     if isinstance(a, tuple):
         return tuple(map(plus, a, b))
     return b if a is None else a if b is None else a + b
 
 
-def _splits(n: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Yield the ways to write n as a sum of non-negative integers, in order."""
-    if parts == 1:
-        yield (n,)
-        return
-    for first in range(n + 1):
-        for rest in _splits(n - first, parts - 1):
-            yield (first, *rest)
+def _up_to(n: int, x: Any) -> list[Any]:
+    """Return the coefficients of a series or of a constant, up to order n at least."""
+    if isinstance(x, Series):
+        x.at(n)
+        return x.known
+    return [x, *[None] * n]
 
 
 def _at(x: Any, n: int) -> Any:

@@ -117,9 +117,21 @@ class Lifted(Value):
 
     __slots__ = ()
 
+    @property
+    def inside(self) -> Any:
+        """The array or tensor that holds the values; rules look at it to tell which of several formulas is right."""
+        raise NotImplementedError
+
     def run_op(self, op: Any, operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op that has this value among its operands."""
         raise NotImplementedError
+
+
+def array_of(x: Any) -> Any:
+    """Return the array behind a tensor, a lifted one's with its leading axes; anything else as it is."""
+    while isinstance(x, Lifted):
+        x = x.inside
+    return x.array if isinstance(x, Value) else x
 
 
 def extras_of(value: Value) -> Extras:

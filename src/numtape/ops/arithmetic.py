@@ -1,7 +1,6 @@
 """Arithmetic: sums, products, quotients, powers, roots and their like."""
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -88,7 +87,7 @@ def sub(a: Array, b: Array, /) -> Array:
     np.divide,
     partials={"a": lambda g, b: g / b, "b": lambda g, out, b: -g * out / b},
     linear=("a",),
-    series=lambda n, out, a, b: quotient(n, out, a, b, operator.mul, operator.truediv),
+    series=quotient,
     to_float=True,
     numpy=np.divide,
     also=("divide", "true_divide"),

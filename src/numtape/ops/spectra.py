@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array
 from ..core import batching
 from ..core.declare import differentiable, face_of, numpy_faces
-from ..core.value import Value
+from ..core.value import array_of
 from ..errors import ArgumentError, GradientError, ShapeError
 from .decompositions import asymmetric_rejected, symmetric, symmetric_part
 from .samples import rejected, sample, values
@@ -16,13 +16,9 @@ from .selection import where
 from .systems import check_matrix, cubic_cost, matrices_with, run, square_rejected, symmetric_with, transposed
 
 
-def _plain(x: Any) -> Any:
-    return x.array if isinstance(x, Value) else x
-
-
 def _is_equal(x: Array) -> Any:
     """Say for each pair of values, but for the same one twice, if they are equal but for rounding."""
-    array = _plain(x)
+    array = array_of(x)
     gaps = array[..., None, :] - array[..., :, None]
     scale = np.max(np.abs(array), axis=-1, initial=0.0)[..., None, None]
     is_equal = np.abs(gaps) <= 8 * array.shape[-1] * np.finfo(array.dtype).eps * scale
@@ -31,7 +27,7 @@ def _is_equal(x: Array) -> Any:
 
 def _is_zero(s: Array, rows: int, columns: int) -> Any:
     """Say for each singular value if it is zero but for rounding."""
-    array = _plain(s)
+    array = array_of(s)
     largest = np.max(array, axis=-1, initial=0.0, keepdims=True)
     return array <= max(rows, columns) * np.finfo(array.dtype).eps * largest
 
@@ -48,8 +44,8 @@ def _inverse_or_zero(x: Array, is_zero: Any) -> Array:
 
 def _is_felt(x: Any, scale: Any) -> Any:
     """Say which elements of matrices are not zero, beyond what rounding leaves of the largest element of `scale`."""
-    x = _plain(x)
-    largest = np.max(np.abs(_plain(scale)), axis=(-2, -1), initial=0.0, keepdims=True)
+    x = array_of(x)
+    largest = np.max(np.abs(array_of(scale)), axis=(-2, -1), initial=0.0, keepdims=True)
     return np.abs(x) > max(1e-12, 8 * x.shape[-1] * np.finfo(x.dtype).eps) * largest
 
 
@@ -61,7 +57,7 @@ def _is_told_apart(g: Any) -> Any:
     """
     if g is None:
         return False
-    g = _plain(g)
+    g = array_of(g)
     return _is_felt(g[..., None, :] - g[..., :, None], g[..., None, :])
 
 
@@ -107,7 +103,7 @@ def _svd_pull(g: Sequence[Any], out: tuple[Array, Array, Array]) -> Array:
         matters = _is_told_apart(g_s)
         if rows != columns and g_s is not None:
             # As for equal values: at zero, a singular value by itself has a corner.
-            _refuse_zeros(is_zero & (_plain(g_s) != 0))
+            _refuse_zeros(is_zero & (array_of(g_s) != 0))
         a: Any = 0.0
         b: Any = 0.0
         if g_u is not None:

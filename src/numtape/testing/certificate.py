@@ -101,7 +101,7 @@ def judge(spot: Spot, gauge: Gauge, aside: Aside | None = None) -> Finding:
     if not math.isfinite(spot.analytic):
         return Finding(Verdict.NOT_FINITE, spot.analytic, math.nan, math.inf)
     steps = [gauge.step * max(1.0, abs(spot.x))] if gauge.step is not None else ladder(spot.x)
-    for step in first_steps(spot.x) if gauge.step is None else steps:
+    for step in first_steps(gauge.stencil, spot.x) if gauge.step is None else steps:
         level = _measured(spot, gauge, step)
         estimate = _Estimate(level.slope, (level.noise + level.gap) / step + _own_error(spot, gauge), level)
         if level.is_finite and _is_right(spot, gauge, estimate):
@@ -119,7 +119,7 @@ def _diagnose(spot: Spot, gauge: Gauge, aside: Aside | None, measured: list[Leve
         # Nothing moves, and nothing could be seen to move next to the largest intermediate value.
         return Finding(Verdict.NOISE, spot.analytic, 0.0, 1.0)
     if is_torn(levels):
-        beside = first_steps(spot.x)[0]
+        beside = first_steps(gauge.stencil, spot.x)[0]
         is_wrong = _is_wrong_beside(gauge, aside, (beside, -beside))
         return Finding(Verdict.WRONG if is_wrong else Verdict.KINK, spot.analytic, math.inf, math.inf)
     estimate = _best(spot, gauge, levels, 0.0)
@@ -141,7 +141,7 @@ def _unless_stepped(spot: Spot, gauge: Gauge, aside: Aside | None, levels: list[
     discrepancy = abs(spot.analytic - estimate.numeric)
     height, width = find_jumps(spot.line, estimate.level, discrepancy, [level.step for level in levels])
     # Steps explain a difference in slope of about height / width, none that is far smaller.
-    if height and discrepancy * width >= 0.01 * height:
+    if height and discrepancy * width >= 0.05 * height:
         estimate = _best(spot, gauge, levels, height) or estimate
         if not _is_wrong(spot, gauge, estimate):
             is_precision = height > 8.0 * EPSILON * gauge.peak and _is_flat_elsewhere(spot, aside, width)

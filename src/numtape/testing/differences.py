@@ -31,6 +31,8 @@ class Stencil:
 
     offsets: tuple[float, ...]
     check: tuple[float, ...]
+    #: The step that balances truncation and rounding of most functions.
+    step: float
 
     @property
     def points(self) -> tuple[float, ...]:
@@ -39,10 +41,10 @@ class Stencil:
 
 
 STENCILS = {
-    "central": Stencil((1.0,), (1.0, 2.0)),
-    "four_point": Stencil((1.0, 2.0), (1.0,)),
-    "six_point": Stencil((1.0, 2.0, 3.0), (1.0, 2.0)),
-    "richardson": Stencil((0.25, 0.5, 1.0), (0.25, 0.5)),
+    "central": Stencil((1.0,), (1.0, 2.0), 1e-5),
+    "four_point": Stencil((1.0, 2.0), (1.0,), 1e-4),
+    "six_point": Stencil((1.0, 2.0, 3.0), (1.0, 2.0), 1e-3),
+    "richardson": Stencil((0.25, 0.5, 1.0), (0.25, 0.5), 3e-3),
 }
 
 
@@ -134,10 +136,10 @@ def measure(line: Line, stencil: Stencil, step: float, unit: float = EPSILON, ji
     )
 
 
-def first_steps(x: float) -> list[float]:
-    """Return the steps that suit most functions at `x`: those on the scale of 1, and those on the scale of x."""
+def first_steps(stencil: Stencil, x: float) -> list[float]:
+    """Return the steps that suit most functions at `x`: on the scale of 1, and on the scale of x."""
     scales = [max(1.0, abs(x)), 1.0, abs(x)]
-    return [1e-3 * ODD * scale for scale in dict.fromkeys(scales) if scale]
+    return [stencil.step * ODD * scale for scale in dict.fromkeys(scales) if scale]
 
 
 def ladder(x: float) -> list[float]:
@@ -179,8 +181,9 @@ def find_jumps(line: Line, level: Level, discrepancy: float, steps: Sequence[flo
     """Return the height and the width of the steps of a staircase, or zeros if the function is none.
 
     Near the point the function follows the slope of `level`. On both sides the place is searched where it leaves that
-    by about as much as a slope different by `discrepancy` would. If it does so by a jump there, it moves in steps.
+    by a jump, of about the height by which a slope different by `discrepancy` would leave it, or lower by some orders.
     """
+    beyond = [level.step, *(t for t in steps if t > level.step)]
     heights, distances = [], []
     for sign in (1.0, -1.0):
 
@@ -188,20 +191,30 @@ def find_jumps(line: Line, level: Level, discrepancy: float, steps: Sequence[flo
             change = line(sign * t)[0]
             return change - level.slope * sign * t if math.isfinite(change) else 0.0
 
-        def has_left(t: float, residual: Callable[[float], float] = residual) -> bool:
-            return abs(residual(t)) > 0.1 * discrepancy * t
-
-        beyond = [t for t in steps if t > level.step]
-        place = next((i for i, t in enumerate(beyond) if has_left(t)), None)
-        if place is None:
-            return 0.0, 0.0
-        near, far = beyond[place - 1] if place else level.step, beyond[place]
-        for _ in range(24):
-            middle = math.sqrt(near * far)
-            near, far = (near, middle) if has_left(middle) else (middle, far)
-        height = abs(residual(far) - residual(near))
-        if height < 0.05 * discrepancy * far:
+        residuals = [residual(t) for t in beyond]
+        found = (_jump(residual, beyond, residuals, part * discrepancy) for part in (0.5, 0.1, 0.02, 0.004))
+        height, distance = next((jump for jump in found if jump[0]), (0.0, 0.0))
+        if not height:
             return 0.0, 0.0
         heights.append(height)
-        distances.append(far)
+        distances.append(distance)
     return max(heights), sum(distances)
+
+
+def _jump(
+    residual: Callable[[float], float], steps: Sequence[float], residuals: Sequence[float], slope: float
+) -> tuple[float, float]:
+    """Return height and place of the jump by which a residual comes to exceed a slope, or zeros if it is no jump."""
+    place = next((i for i, (t, r) in enumerate(zip(steps, residuals, strict=True)) if abs(r) > slope * t), 0)
+    if not place:
+        return 0.0, 0.0
+    near, far = steps[place - 1], steps[place]
+    before, after = residuals[place - 1], residuals[place]
+    for _ in range(24):
+        middle = math.sqrt(near * far)
+        between = residual(middle)
+        if abs(between) > slope * middle:
+            far, after = middle, between
+        else:
+            near, before = middle, between
+    return (abs(after - before), far) if abs(after - before) > 0.5 * slope * far else (0.0, 0.0)

@@ -26,6 +26,8 @@ from .differences import EPSILON, Line, stencil_of
 LARGE = 2000
 #: How many elements of a large argument are checked, and along how many random directions all of them together.
 SAMPLED, DIRECTIONS = 64, 4
+#: After so many wrong elements the rest of an argument is not checked any more.
+ENOUGH = 64
 #: How often a function is called at the same point to see that it gives the same value.
 REPEATS = 8
 
@@ -379,8 +381,10 @@ def _rows(subject: _Subject, k: int, gauge: Gauge) -> Iterator[Row]:
         return
     is_large = x.size > LARGE
     chosen = np.sort(subject.rng.choice(x.size, SAMPLED, replace=False)) if is_large else np.arange(x.size)
-    elements = {}
+    elements: dict[tuple[int, ...], Finding] = {}
     for i in chosen:
+        if sum(finding.verdict is Verdict.WRONG for finding in elements.values()) >= ENOUGH:
+            break
         index = tuple(int(j) for j in np.unravel_index(int(i), x.shape))
         direction = np.zeros(x.shape)
         direction[index] = 1.0

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core import batching, forward
+from ..core import batching
 from ..core.declare import registry
+from ..core.forward import forward
 from ..core.gradients import link_of
 from ..core.op import NON_DIFFERENTIABLE, Composite, Op, Structure
-from ..core.reader import Reader
 from ..core.record import Record
-from ..core.reverse import collect, reverse
+from ..core.reverse import reverse
 from ..core.value import LEAF, Value, wrap
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float16
 from ..ops.samples import Rejected, Sample
@@ -110,18 +110,9 @@ def jvp(case: Case, operands: list[NDArray], tangents: list[NDArray]) -> list[ND
     """Return the tangents of the outputs, by pushing over the recorded graph."""
     tensors = leaves(operands)
     outs = case.values(tensors)
-    known: dict[Any, Any] = dict(zip(tensors, tangents, strict=True))
-    reader = Reader(None)
-    with np.errstate(all="ignore"):
-        for record in reversed(collect([link_of(y) for y in outs])):
-            given = [known.get(link) if isinstance(link, Value | Record) else None for link in record.inputs]
-            if any(t is not None for t in given):
-                known[record] = forward.push(record, given, reader)
-    pushed = []
-    for y in outs:
-        tangent = known.get(link_of(y))
-        pushed.append(np.zeros(y.shape) if tangent is None else np.asarray(tangent))
-    return pushed
+    links = [link_of(y) for y in outs]
+    pushed = forward(list(zip(tensors, tangents, strict=True)), links)
+    return [np.zeros(y.shape) if t is None else np.asarray(t) for y, t in zip(outs, pushed, strict=True)]
 
 
 def differences(case: Case, operands: list[NDArray], tangents: list[NDArray]) -> list[NDArray]:
@@ -460,10 +451,15 @@ DERIVATIVE_CHECKS = {
 }
 
 
+def has_derivative(entry: Op | Composite, sample: Sample) -> bool:
+    """Say whether the derivatives of a sample can be checked."""
+    return not entry.facts.is_discrete and not sample.skip_derivatives and bool(case_of(entry, sample).operands)
+
+
 def check_entry(entry: Op | Composite, name: str) -> None:
     """Run one check over all samples of an op."""
     for sample in samples(entry):
         if name in VALUE_CHECKS:
             VALUE_CHECKS[name](entry, sample)
-        elif not entry.facts.is_discrete and not sample.skip_derivatives and case_of(entry, sample).operands:
+        elif has_derivative(entry, sample):
             DERIVATIVE_CHECKS[name](entry, sample)

@@ -22,11 +22,11 @@ from ..core.context import current, entered
 from ..core.op import Facts, Op
 from ..core.reverse import collect
 from ..core.stream import Stream, thread_stream
-from ..core.value import Value, wrap
+from ..core.value import Lifted, Value, wrap
 from ..dtypes import is_float
 from ..errors import ArgumentError, GradientError, OperandError, ShapeError
 from ..tensors import Tensor
-from .transposing import Transpose, is_any_tensor, run_on_tape
+from .transposing import Transpose, is_recorded, run_on_tape
 
 
 class _Operand:
@@ -216,19 +216,18 @@ class _CustomGradient:
 
     def _pull(self, g: Any, operands: tuple[Any, ...], call: _Call) -> list[Any]:
         """Return the cotangents of all operands."""
-        gs = g if isinstance(g, tuple) else (g,)
-        if is_any_tensor((*gs, *operands)):
+        tensors = [_as_tensor(x) for x in operands]
+        gs = tuple(None if part is None else _as_tensor(part) for part in (g if isinstance(g, tuple) else (g,)))
+        moved = gs if isinstance(g, tuple) else gs[0]
+        if is_recorded((g, *operands)):
             recorded: list[Any] = run_on_tape(
-                lambda: self._pull_by(g, operands, call),
+                lambda: self._pull_by(moved, tensors, call),
                 f"{self.name}: higher derivatives run the function and its pull function on tensors, which",
                 "Compute with nt or np functions in both, and use nt.stop_gradient for what is a constant.",
             )
             return recorded
-        tensors = [wrap(Tensor, np.asarray(x)) for x in operands]
         with entered(grad=False, **_ALONE):
-            wrapped = tuple(None if part is None else wrap(Tensor, np.asarray(part)) for part in gs)
-            cotangents = self._pull_by(wrapped if isinstance(g, tuple) else wrapped[0], tensors, call)
-        return [_array(x) for x in cotangents]
+            return [x if isinstance(x, Lifted) else _array(x) for x in self._pull_by(moved, tensors, call)]
 
     def _pull_by(self, g: Any, operands: Sequence[Any], call: _Call) -> list[Any]:
         value, pull = self._run_again(call, operands)
@@ -279,17 +278,17 @@ class _CustomGradient:
 
     def _push(self, t: Any, operands: tuple[Any, ...], index: int, call: _Call) -> Any:
         """Return the tangent of the value, by transposing the pull function."""
-        is_recorded = is_any_tensor((t, *operands))
-        tensors = list(operands) if is_recorded else [wrap(Tensor, np.asarray(x)) for x in operands]
+        must_record = is_recorded((t, *operands))
+        tensors = [_as_tensor(x) for x in operands]
         # One more transform is running: what the function records must keep its links until the sweep is done.
-        with entered(grad=is_recorded, transforms=current().transforms + 1):
+        with entered(grad=must_record, transforms=current().transforms + 1):
             value, pull = self._run_again(call, tensors)
             is_tuple = isinstance(value, tuple)
 
             def linear(gs: list[Any]) -> list[Any]:
                 return [self._per_operand(pull(tuple(gs) if is_tuple else gs[0]), tensors, call)[index]]
 
-            tangents = self.transpose(linear, [np.shape(y) for y in _parts(value)], [t], is_recorded)
+            tangents = self.transpose(linear, [np.shape(y) for y in _parts(value)], [t], must_record)
         return tuple(tangents) if is_tuple else tangents[0]
 
 
@@ -365,6 +364,11 @@ def _leaf_name(value: Value) -> str:
 
 def _parts(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
+
+
+def _as_tensor(x: Any) -> Any:
+    """Return a tensor as it is, and anything else as an untracked one."""
+    return x if isinstance(x, Value) else wrap(Tensor, np.asarray(x))
 
 
 def _array(x: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core import batching
 from ..core.apply import apply
+from ..core.batching import Batched
 from ..core.context import current
 from ..core.op import NON_DIFFERENTIABLE, REQUIRED, Facts, Marker, Op, Structure
 from ..core.reverse import unbroadcast
@@ -19,7 +20,7 @@ from ..errors import ArgumentError, NotDifferentiableError, OperandError, ShapeE
 from ..ops.samples import Sample
 from .custom import bind, per_output
 from .rule_checks import check_rules
-from .transposing import Transpose, is_any_tensor, run_on_tape
+from .transposing import Transpose, is_recorded, run_on_tape
 
 Function = Callable[..., Any]
 Rules = Mapping[str, Function | Marker | None]
@@ -31,6 +32,8 @@ _FACTS = {f.name for f in dataclasses.fields(Facts)} - {"also", "is_discrete", "
 
 
 def custom_op(
+    function: None = None,
+    /,
     *,
     vjp: Rules | Function | None = None,
     jvp: Rules | None = None,
@@ -50,6 +53,7 @@ def custom_op(
     The op is not listed among the library's own, so it may have any name and be declared again.
 
     Args:
+        function: nothing; there only to tell who forgets the rules.
         vjp: for each argument, the rule from the output's cotangent to the argument's; or one function that returns a
             tuple with a cotangent for every argument.
         jvp: for each argument, the rule from its tangent to the output's.
@@ -70,6 +74,8 @@ def custom_op(
         >>> nt.jvp(scaled_square, np.array([1.0, 2.0]), np.array([1.0, 0.0]))[1]
         array([2., 0.])
     """
+    if function is not None:
+        raise OperandError("custom_op: wants the rules first; write @nt.custom_op(vjp={...}) above the function.")
     unknown = sorted(set(facts) - _FACTS)
     if unknown:
         raise ArgumentError(f"custom_op: there is no fact {unknown[0]!r}; the facts are {', '.join(sorted(_FACTS))}.")
@@ -136,11 +142,11 @@ class _Rule:
         values = [reads[name] for name in self.own_names]
         if isinstance(moved, list):  # Of several outputs.
             moved = tuple(moved)
-        if is_any_tensor((moved, *values)):
+        if is_recorded((moved, *values)):
             what = f"{self.title} runs on tensors for other than first derivatives of its own mode, and"
             out = run_on_tape(lambda: self.function(moved, *values), what, self.repair)
         else:
-            out = self.function(moved, *values)
+            out = self._run(moved, values)
         if self.is_joint:
             return self._joint(out, reads)
         shape = reads[self.shape_names[0]]
@@ -149,6 +155,21 @@ class _Rule:
                 self._fitted(part, s, "the output") for part, s in zip(self._all(out, len(shape)), shape, strict=True)
             )
         return self._fitted(out, shape, "the output" if self.kind == "jvp" else "the argument")
+
+    def _run(self, moved: Any, values: list[Any]) -> Any:
+        """Run the rule; if it cannot do with a batch, on its members one by one."""
+        try:
+            return self.function(moved, *values)
+        except (TypeError, AttributeError):
+            batch = next((x for x in _parts(moved) if isinstance(x, Batched)), None)
+            if batch is None:
+                raise
+        outs = []
+        for i in range(len(batch.members)):
+            member = tuple(x.members[i] if isinstance(x, Batched) else x for x in _parts(moved))
+            outs.append(_parts(self.function(member if isinstance(moved, tuple) else member[0], *values)))
+        stacked = tuple(None if parts[0] is None else batch.of(np.stack(parts)) for parts in zip(*outs, strict=True))
+        return stacked if self.is_joint or len(stacked) > 1 else stacked[0]
 
     def _joint(self, out: Any, reads: dict[str, Any]) -> tuple[Any, ...]:
         parts = self._all(out, len(self.arguments))
@@ -186,6 +207,10 @@ class _Rule:
             return bool(np.broadcast_shapes(found, wanted) == (found if self.kind == "vjp" else wanted))
         except ValueError:
             return False
+
+
+def _parts(x: Any) -> tuple[Any, ...]:
+    return x if isinstance(x, tuple) else (x,)
 
 
 class _Declaration:
@@ -298,8 +323,8 @@ class _Declaration:
                 pulled = pull(tuple(gs) if is_tuple else gs[0], reads)
                 return [pulled[position] if pull.is_joint else pulled]
 
-            is_recorded = is_any_tensor((t, *reads.values()))
-            tangents = transpose(linear, shape if is_tuple else [shape], [t], is_recorded)
+            must_record = is_recorded((t, *reads.values()))
+            tangents = transpose(linear, shape if is_tuple else [shape], [t], must_record)
             return tuple(tangents) if is_tuple else tangents[0]
 
         return self._named(tuple(dict.fromkeys((*pull.names, "out_shape"))), run)
@@ -320,7 +345,7 @@ class _Declaration:
                 pushed = push(ts[0], reads)
                 return list(pushed) if isinstance(pushed, tuple) else [pushed]
 
-            return transpose(linear, [reads[shape_name]], gs, is_any_tensor((*gs, *reads.values())))[0]
+            return transpose(linear, [reads[shape_name]], gs, is_recorded((*gs, *reads.values())))[0]
 
         return self._named(tuple(dict.fromkeys((*push.names, shape_name))), run)
 

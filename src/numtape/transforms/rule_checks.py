@@ -52,9 +52,10 @@ def check_rules(op: Op, operands: Sequence[Any], params: dict[str, Any], given: 
         where: says in messages where the operands come from.
     """
     arrays = [_plain(x) for x in operands]
-    is_sure = True
+    positions = list(_differentiable(op, arrays))
+    is_sure = bool(positions)
     with np.errstate(all="ignore"), entered(grad=True, tapes=(), watch_all=False, scopes=()):
-        for position in _differentiable(op, arrays):
+        for position in positions:
             argument = op.arguments[position]
             t, cotangents = _directions(op, arrays, position, params)
             found = {kind: _BY_RULE[kind](op, arrays, position, params, t, cotangents) for kind in given[argument]}

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..core.context import current, entered
-from ..core.gradients import sweep
+from ..core.gradients import link_of, sweep
 from ..core.record import describe_site
+from ..core.reverse import reverse
 from ..core.value import LEAF, Value, wrap
 from ..errors import NotDifferentiableError
 from ..tensors import Tensor
@@ -26,9 +27,11 @@ _RATIO = -(2.0**20)
 _TOLERANCE = 1e-3
 
 
-def is_any_tensor(values: Sequence[Any]) -> bool:
-    """Say whether one of the values that a rule got is a tensor: then what it does is to be recorded."""
-    return any(isinstance(x, Value) or (isinstance(x, tuple | list) and is_any_tensor(x)) for x in values)
+def is_recorded(values: Sequence[Any]) -> bool:
+    """Say whether one of the values that a rule got is a tensor, alone or in a batch: then what it does is recorded."""
+    return any(
+        is_recorded(x) if isinstance(x, tuple | list) else isinstance(getattr(x, "members", x), Value) for x in values
+    )
 
 
 def run_on_tape(run: Callable[[], Any], what: str, repair: str) -> Any:
@@ -99,7 +102,7 @@ class Transpose:
             ]
             found: dict[Any, Any] = {}
             if pairs:
-                found = sweep([y for y, _ in pairs], [seed for _, seed in pairs], sources, create_graph=is_recorded)
+                found = _sweep(pairs, sources, is_recorded)
         return outs, [found[x] if x in found else np.zeros(x.shape, x.dtype) for x in sources]
 
     def _check(self, linear: Linear, shapes: Sequence[Any], dtype: Any) -> None:
@@ -119,6 +122,12 @@ class Transpose:
             raise NotDifferentiableError(
                 f"{self.what} uses more of what it gets than its records tell: a value has left the tape. {self.repair}"
             )
+
+
+def _sweep(pairs: Sequence[tuple[Any, Any]], sources: Sequence[Any], is_recorded: bool) -> dict[Any, Any]:
+    if is_recorded:
+        return sweep([y for y, _ in pairs], [seed for _, seed in pairs], sources, create_graph=True)
+    return reverse([(link_of(y), seed) for y, seed in pairs], sources)
 
 
 def _array(x: Any) -> Any:
