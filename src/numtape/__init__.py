@@ -70,6 +70,8 @@ from .tapes import records as records
 from .tapes import summary as summary
 from .tensors import Tensor as Tensor
 from .testing.gradients import check_gradients as check_gradients
+from .transforms.custom import custom_gradient as custom_gradient
+from .transforms.custom_ops import custom_op as custom_op
 
 TrackedTensor = Tensor
 manual_seed = seed

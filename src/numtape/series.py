@@ -9,7 +9,7 @@ import numpy as np
 
 from . import ops, tree
 from .api import jvp
-from .arguments import as_output, check_callable, check_connected, title
+from .arguments import as_output, check_callable, check_connected
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.taylor import Series
@@ -144,7 +144,7 @@ def _by_nesting(function: Callable[[Any], Any], order: int) -> Callable[[Any], l
 def _as_result(result: Any, cls: type[Value] | None, is_recorded: bool) -> Any:
     """Return a result as the caller wants it: a tracked tensor, a plain one, an array or a number."""
     if isinstance(result, Value):
-        if is_recorded and result.node is not None or isinstance(result, LiftedTensor):
+        if (is_recorded and result.node is not None) or isinstance(result, LiftedTensor):
             return result
         result = result.array
     array = np.asarray(result)

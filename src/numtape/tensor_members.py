@@ -30,6 +30,7 @@ class Members(Value):
     # Leaving the tape.
     def numpy(self, copy: Any = False) -> NDArray:
         """Return the array: a read-only view, or with `copy` one that can be written."""
+        self._note_exit("numpy()")
         if copy:
             return self.array.copy()
         view = self.array.view()
@@ -47,6 +48,7 @@ class Members(Value):
 
     def tolist(self) -> Any:
         """Return nested lists of Python numbers."""
+        self._note_exit("tolist()")
         return self.array.tolist()
 
     def __float__(self) -> Any:

@@ -224,13 +224,15 @@ class entered:
         error: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
-        self._open.pop().is_left = True
         state = current()
-        if state.tapes:
-            settle(state)
-        while state.token.is_left and state.outer is not None:
-            state = state.outer
-        _STATE.set(state)
+        try:
+            if state.tapes:
+                settle(state)  # Rules may raise, and enter scopes of their own: this one is left after them.
+        finally:
+            self._open.pop().is_left = True
+            while state.token.is_left and state.outer is not None:
+                state = state.outer
+            _STATE.set(state)
 
 
 class _Token:

@@ -135,7 +135,10 @@ def collect(targets: Sequence[Link], leaves: list[Link] | None = None) -> list[R
     found = {link for link in targets if type(link) is Record}
     stack = list(found)
     while stack:
-        for link in stack.pop().inputs:
+        record = stack.pop()
+        if leaves is not None and not record.inputs:
+            leaves.append(record)  # Its links were cut: what it stands for begins with it.
+        for link in record.inputs:
             if type(link) is Record:
                 if link not in found:
                     found.add(link)

@@ -149,7 +149,7 @@ class Series(Lifted):
             return
         rows = functools.cache(row)
         call.out = tuple(
-            self._of([part], order, level, lambda n, i=i: rows(n)[i], pool)
+            self._of([part], order, level, lambda n, i=i: None if rows(n) is None else rows(n)[i], pool)
             if part.dtype in FLOAT_DTYPES
             else self._as_tensor(part)
             for i, part in enumerate(call.value)

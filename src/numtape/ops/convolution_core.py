@@ -233,6 +233,7 @@ def _push_bias(t: Array, out_shape: Shape) -> Array:
 @differentiable(
     vjps={"x": _by_x, "weight": _by_weight, "bias": _by_bias},
     jvps={"x": _push_x, "weight": _push_weight, "bias": _push_bias},
+    linear=frozenset(("x", "weight")),
     cost=lambda out, x, weight, *bias, **params: 2 * math.prod(out) * math.prod(weight[1:]),
     precision="lower",
     batch=_conv_batch,

@@ -10,6 +10,7 @@ from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable
 from ..core.op import Op
+from ..core.taylor import quotient
 from ..errors import LinearAlgebraError, ShapeError
 from .samples import rejected, sample, values
 
@@ -172,6 +173,13 @@ def _solve_push_b(t: Array, a: Array) -> Array:
     return solve(a, t)
 
 
+def _solve_series(n: int, a: list[Any], b: list[Any], out: list[Any]) -> Any:
+    b_shape = b[0].shape
+    right, solution = ([None if x is None else _columns(x, b_shape) for x in given] for given in (b, out))
+    found = quotient(n, right, a, solution, lambda x, matrix: matrix @ x, lambda rest, matrix: solve(matrix, rest))
+    return None if found is None else _like(found, b_shape)
+
+
 def _solve_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     a, b = operands
     is_vector = len(b.shape) - batched[1] == 1
@@ -184,6 +192,7 @@ def _solve_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], param
     jvps=dict(a=_solve_push_a, b=_solve_push_b),
     cost=cubic_cost,
     batch=_solve_batch,
+    series=_solve_series,
     precision="widen",
     to_float=True,
     numpy=np.linalg.solve,
