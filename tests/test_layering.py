@@ -13,6 +13,7 @@ LAYERS = [
     {"errors", "dtypes", "tree", "config", "_typing"},
     {"kernels"},
     {"core"},
+    {"taylor"},
     {"ops"},
     {"lifted", "protocols", "tensor_members", "tensors"},
     {"api", "arguments", "series", "jacobians", "schedule", "creation", "grad_mode", "streams", "serialization"},

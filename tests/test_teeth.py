@@ -41,6 +41,7 @@ def in_place_of(mutant: Mutant) -> Iterator[None]:
         op.pushes = tuple(mutant.replaced.get(rule, rule) for rule in op.pushes)
         op.joint = mutant.replaced.get(op.joint, op.joint)
         op.plans = {needs: op._plan(needs) for needs in op.plans}
+        op.push_plans = {}
         yield
     finally:
         for slot, value in before.items():

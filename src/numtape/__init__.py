@@ -62,6 +62,7 @@ from .jacobians import hvp as hvp
 from .jacobians import jacobian as jacobian
 from .ops import *  # noqa: F403  (each op is listed once, in ops/__init__.py)
 from .schedule import HybridScheduler as HybridScheduler
+from .series import derivatives as derivatives
 from .streams import Generator as Generator
 from .streams import seed as seed
 from .tapes import GradientTape as GradientTape

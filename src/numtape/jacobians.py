@@ -50,8 +50,8 @@ def jacobian(
         argnums: which argument, or arguments, to differentiate by; each may be a tree.
         has_aux: whether `function` returns a pair; the result is then a pair as well.
         mode: "auto" (what is cheapest for the recorded graph), "forward", "reverse" or "mixed".
-        chunk_size: how many tangents or cotangents to carry at once. By default, so many that they take about as
-            much memory as the result; at most four times the result in all.
+        chunk_size: how many tangents or cotangents to carry at once. By default, so many that all memory taken is at
+            most three times that of the result, or that of a single sweep if this is more.
         scheduler: a `HybridScheduler` to choose with and to ask for the reason, instead of `mode`.
 
     Example:
@@ -208,6 +208,8 @@ def matrix_blocks(
 ) -> Blocks:
     """Return the Jacobian of tensors by tensors as matrices: a list of rows of blocks, None where they are zero."""
     links = [link_of(out) for out in outs if out.node is not None]
+    if not links:
+        return [[None] * len(sources) for _ in outs]
     path = Path(links, [link_of(source) for source in sources])
     chunk = chunk_size or _chunk_size(path)
     cls = outs[0].plain if is_recorded else None
@@ -230,8 +232,11 @@ def _blocks(path: Path, decision: Any, sweeper: Sweeper) -> Blocks:
 
 
 def _chunk_size(path: Path) -> int:
-    """Return how many (co)tangents may be carried at once so that they take about as much memory as the result."""
-    return max(1, path.inputs * path.outputs // max(1, path.widest()))
+    """Return how many (co)tangents may be carried at once so that they take about half as much memory as the result.
+
+    What rules compute on the way takes about as much again.
+    """
+    return max(1, path.inputs * path.outputs // max(1, 2 * max(path.widths)))
 
 
 def _scheduler(name: str, mode: Any, scheduler: Any) -> HybridScheduler:

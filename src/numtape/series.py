@@ -12,11 +12,12 @@ from .api import jvp
 from .arguments import as_output, check_callable, check_connected
 from .core.apply import watch_on_use
 from .core.context import current, entered
-from .core.taylor import Series
 from .core.value import Value, wrap
 from .dtypes import float64, is_float
 from .errors import ArgumentError, DtypeError, NumtapeError, OperandError, ShapeError
 from .lifted import LiftedTensor
+from .protocols import VALUE_FREE
+from .taylor import Series
 from .tensors import Tensor
 
 _NAME = "derivatives"
@@ -28,6 +29,13 @@ class SeriesTensor(Series, LiftedTensor):
     __slots__ = ()
     meaning = "a power series"
     constant_class = Tensor
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function in VALUE_FREE:
+            leaves = [x.constant(x.known[0]) if isinstance(x, Series) else x for x in tree.leaves((args, kwargs))]
+            args, kwargs = tree.unflatten((args, kwargs), leaves)
+            return function(*args, **kwargs)
+        return super().__array_function__(function, types, args, kwargs)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(ops.unbind(self))
@@ -56,8 +64,8 @@ def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]
     Example:
         >>> nt.derivatives(lambda x: x ** 3, 2.0, 4)
         [8.0, 12.0, 12.0, 6.0, 0.0]
-        >>> nt.derivatives(lambda t: nt.stack([nt.cos(t), nt.sin(t)]), 0.0, 2)
-        [array([1., 0.]), array([0., 1.]), array([-1.,  0.])]
+        >>> nt.derivatives(lambda t: nt.stack([nt.exp(2.0 * t), t * t]), 0.0, 2)
+        [array([1., 0.]), array([2., 0.]), array([4., 2.])]
     """
     check_callable(_NAME, function)
     if not isinstance(order, int) or isinstance(order, bool) or order < 0:

@@ -33,6 +33,8 @@ def run(target: str, arguments: str | None, tolerance: float, method: str, out: 
             check = check_gradients(function, *args, tolerance=tolerance, method=method)
         except NumtapeError as error:
             raise UsageError(str(error)) from error
+        except TypeError as error:
+            raise UsageError(f"{target} cannot be called with these arguments: {error}.") from error
         print(f"{target}({', '.join(_described(arg) for arg in args)})", file=out)
         print(check, file=out)
         is_right = is_right and check.is_valid

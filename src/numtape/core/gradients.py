@@ -9,7 +9,7 @@ import numpy as np
 from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES
 from ..errors import NotConnectedError, OperandError, ShapeError
-from .context import current, entered
+from .context import current, entered, settle
 from .forward import forward
 from .record import Record, describe_site
 from .reverse import Cotangents, Step, collect, deliver, own_array, reverse
@@ -108,6 +108,7 @@ def as_tensor(cotangent: Any, like: Any, cls: type[Value]) -> Any:
 def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     """Add the derivatives of `target` to the ``.grad`` of the leaves that require it."""
     check_target(name, target)
+    settle(current())
     found = sweep([target], [seed_of(name, target, gradient)], None, free=free, required_only=True)
     with np.errstate(all="ignore"):
         for link in list(found):

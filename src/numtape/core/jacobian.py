@@ -4,6 +4,7 @@ A Jacobian is returned in blocks: for each target and each source a matrix with 
 a column for each element of the source, or None where nothing connects them.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 
 from .batching import Batched
 from .forward import forward
+from .op import shape_of
 from .record import Link, Record
 from .reverse import collect, reverse
 from .value import Value, wrap
@@ -23,75 +25,73 @@ Blocks = list[list[Any]]
 
 @dataclass(frozen=True)
 class Cut:
-    """Links through which every path from the sources to the targets leads, and the work on either side of them.
-
-    Work is in multiply-adds for one tangent or cotangent.
-    """
+    """Links through which every path from the sources to the targets leads, and how many elements they have."""
 
     links: tuple[Link, ...]
     width: int
-    work_before: int
-    work_after: int
 
 
 class Path:
-    """The records through which targets depend on sources, oldest first, with what they cost."""
+    """The records through which targets depend on sources, oldest first, and what a sweep over them costs."""
 
     def __init__(self, targets: Sequence[Link], sources: Sequence[Link]) -> None:
         self.targets = list(targets)
         self.sources = list(sources)
-        reached = set(sources)
-        self.records: list[Record] = []
-        for record in reversed(collect(targets)):
-            if any(link in reached for link in tracked(record)):
-                reached.add(record)
-                if record not in self.sources:
-                    self.records.append(record)
-        self.reached = reached
         self.outputs = sum(map(size_of, targets))
         self.inputs = sum(map(size_of, sources))
-        self._works = [self._work(record) for record in self.records]
+        self.records: list[Record] = []
         #: Multiply-adds that carry one tangent or cotangent all the way.
-        self.work = sum(self._works)
+        self.work = 0
+        starts = set(sources)
+        reached = set(sources)
+        #: The number of the last record that reads a value.
+        self._last_reads: dict[Link, int] = {}
+        for record in reversed(collect(targets)):
+            moved = [link for link in tracked(record) if link in reached]
+            if not moved or record in starts:
+                continue
+            reached.add(record)
+            for link in moved:
+                self._last_reads[link] = len(self.records)
+            self.records.append(record)
+            self.work += _work(record, moved)
+        # Targets are alive to the end.
+        self._last_reads.update(dict.fromkeys(targets, len(self.records)))
 
-    def _work(self, record: Record) -> int:
-        """Return the multiply-adds of one tangent through a record: a run of the op for each input that moves."""
-        shapes = [link.shape if hasattr(link, "shape") else () for link in record.inputs]
-        cost = record.op.facts.cost(record.shape, *shapes, **(record.params or {}))
-        moved = [link for link in tracked(record) if link in self.reached]
-        return sum(max(int(cost), size_of(record), size_of(link)) for link in moved)
+    @functools.cached_property
+    def widths(self) -> list[int]:
+        """How many elements are alive before the first record and after each: from their record to their last reader.
 
-    def cuts(self) -> Iterator[Cut]:
-        """Go through the values that are alive after each record: each such set is a cut.
-
-        A value is alive from its own record to the last one that reads it; targets and what they read stay.
+        The values alive at one time are a cut. Each tangent or cotangent of a sweep takes as much memory.
         """
-        last_read = {link: i for i, record in enumerate(self.records) for link in tracked(record)}
-        ends: dict[int, list[Link]] = {}
-        kept = set(self.targets)
-        alive: dict[Link, None] = {}
-        for link in (*self.sources, *self.records):
-            if link not in kept and link in last_read:
-                ends.setdefault(last_read[link], []).append(link)
-        for source in self.sources:
-            alive[source] = None
-        width = self.inputs
-        before = 0
-        yield Cut(tuple(alive), width, 0, self.work)
-        for i, (record, work) in enumerate(zip(self.records, self._works, strict=True)):
-            before += work
-            alive[record] = None
-            width += size_of(record)
-            for link in ends.get(i, ()):
-                del alive[link]
-                width -= size_of(link)
-            # An op with several outputs is followed by records that pick them: there is no cut between.
-            if not any(isinstance(link.shape, list) for link in alive):
-                yield Cut(tuple(alive), width, before, self.work - before)
+        ends: list[int] = [0] * (len(self.records) + 1)
+        for link, last in self._last_reads.items():
+            ends[last] += size_of(link)
+        width = self.inputs - sum(size_of(link) for link in self.sources if link not in self._last_reads)
+        widths = [width]
+        for record, ended in zip(self.records, ends, strict=False):
+            width += size_of(record) - ended
+            widths.append(width)
+        return widths
 
-    def widest(self) -> int:
-        """Return the most elements that are alive at once, for each tangent or cotangent of a sweep."""
-        return max(cut.width for cut in self.cuts())
+    def cut(self, position: int) -> Cut | None:
+        """Return the values that are alive after `position` records; None amid the outputs of one op."""
+        made = (*self.sources, *self.records[:position])
+        links = tuple(link for link in made if self._last_reads.get(link, -1) >= position)
+        if any(isinstance(link.shape, list) for link in links):
+            return None
+        return Cut(links, self.widths[position])
+
+    def narrowest(self) -> Cut:
+        """Return the cut with the fewest elements."""
+        order = sorted(range(len(self.widths)), key=self.widths.__getitem__)
+        return next(cut for cut in map(self.cut, order) if cut is not None)
+
+
+def _work(record: Record, moved: Sequence[Link]) -> int:
+    """Return the multiply-adds of one tangent through a record: a run of the op for each input that moves."""
+    cost = record.op.facts.cost(record.shape, *map(shape_of, record.inputs), **(record.params or {}))
+    return sum(max(int(cost), size_of(record), size_of(link)) for link in moved)
 
 
 def tracked(record: Record) -> list[Link]:
@@ -160,11 +160,8 @@ class Sweeper:
             offset = 0
             for link in links:
                 length = size_of(link)
-                begin, end = max(first, offset), min(first + size, offset + length)
-                if begin < end or all_links:
-                    rows = np.zeros((size, length), link.dtype)
-                    rows[range(begin - first, end - first), range(begin - offset, end - offset)] = 1.0
-                    members = rows.reshape((size, *link.shape))
+                if (offset < first + size and first < offset + length) or all_links:
+                    members = np.eye(size, length, first - offset, link.dtype).reshape((size, *link.shape))
                     seeds.append((link, self.batch.of(members if self.cls is None else wrap(self.cls, members))))
                 offset += length
             yield seeds, first, size, count

@@ -9,8 +9,8 @@ import numpy as np
 from .._typing import Array
 from ..core.declare import elementwise
 from ..core.op import ZERO, same
-from ..core.taylor import quotient
 from ..errors import ArgumentError, OperandError
+from ..taylor import quotient
 from .bounds import clip as clip
 from .bounds import maximum as maximum
 from .bounds import minimum as minimum

@@ -10,8 +10,8 @@ from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable
 from ..core.op import Op
-from ..core.taylor import quotient
 from ..errors import LinearAlgebraError, ShapeError
+from ..taylor import quotient
 from .samples import rejected, sample, values
 
 

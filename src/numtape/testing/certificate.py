@@ -59,7 +59,7 @@ class Gauge:
 
     stencil: Stencil
     tolerance: float
-    #: Use this step, relative to the element, instead of finding one.
+    #: The step to try first, relative to elements beyond 1; the stencil's own if not given.
     step: float | None = None
     #: The largest gradient, the measure of what is negligible.
     largest: float = 0.0
@@ -81,6 +81,8 @@ class Spot:
     line: Line
     analytic: float
     x: float
+    #: The slope to places far away: the measure for a function that is flat here.
+    reach: float = 0.0
 
 
 #: The spot at some distance on the same line, for a look at both sides of a kink.
@@ -100,14 +102,14 @@ def judge(spot: Spot, gauge: Gauge, aside: Aside | None = None) -> Finding:
     """Return the verdict on a derivative; `aside` lets a kink be told from a wrong rule at a kink."""
     if not math.isfinite(spot.analytic):
         return Finding(Verdict.NOT_FINITE, spot.analytic, math.nan, math.inf)
-    steps = [gauge.step * max(1.0, abs(spot.x))] if gauge.step is not None else ladder(spot.x)
-    for step in first_steps(gauge.stencil, spot.x) if gauge.step is None else steps:
+    given = None if gauge.step is None else [gauge.step * max(1.0, abs(spot.x))]
+    for step in given or first_steps(gauge.stencil, spot.x):
         level = _measured(spot, gauge, step)
         estimate = _Estimate(level.slope, (level.noise + level.gap) / step + _own_error(spot, gauge), level)
         if level.is_finite and _is_right(spot, gauge, estimate):
             return _finding(Verdict.RIGHT, spot, gauge, estimate)
     # From coarse to fine: what moves at all is seen first.
-    measured = [_measured(spot, gauge, step) for step in reversed(steps)]
+    measured = [_measured(spot, gauge, step) for step in reversed(ladder(spot.x))]
     return _diagnose(spot, gauge, aside, measured[::-1])
 
 
@@ -153,7 +155,10 @@ def _is_flat_elsewhere(spot: Spot, aside: Aside | None, width: float) -> bool:
     """Say whether the function moves in steps also far from the point, as rounding does and cancellation does not."""
     if aside is None:
         return False
-    line = aside(max(1.0, abs(spot.x)) / 2.0).line
+    try:
+        line = aside(max(1.0, abs(spot.x)) / 2.0).line
+    except (ArithmeticError, ValueError):
+        return False  # Outside of the domain.
     return sum(line(width * k / 64.0)[0] == 0.0 for k in (-2, -1, 1, 2)) >= 3
 
 
@@ -199,7 +204,8 @@ def _scale(spot: Spot, estimate: _Estimate) -> float:
 def _is_right(spot: Spot, gauge: Gauge, estimate: _Estimate) -> bool:
     """Say whether the derivative agrees, and would not if it were wrong by more than the tolerance."""
     allowed = gauge.tolerance * _scale(spot, estimate)
-    is_resolved = estimate.bound <= max(allowed, NEGLIGIBLE * gauge.largest)
+    whole = max(gauge.largest, spot.reach) if spot.analytic == estimate.numeric == 0.0 else gauge.largest
+    is_resolved = estimate.bound <= max(allowed, NEGLIGIBLE * whole)
     return is_resolved and abs(spot.analytic - estimate.numeric) <= max(allowed, estimate.bound)
 
 

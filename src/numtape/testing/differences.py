@@ -58,12 +58,7 @@ def stencil_of(name: str, method: str) -> Stencil:
 
 @cache
 def at_zero(nodes: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the weights that extrapolate values at `nodes` to 0 by the polynomial through them.
-
-    Example:
-        >>> at_zero((1.0, 4.0))
-        (1.3333333333333333, -0.3333333333333333)
-    """
+    """Return the weights that extrapolate values at `nodes` to 0 by the polynomial through them: 4/3, -1/3 for 1, 4."""
     return tuple(math.prod(m / (m - n) for m in nodes if m != n) for n in nodes)
 
 
@@ -173,7 +168,7 @@ def find_kink(levels: Sequence[Level]) -> Kink | None:
 
 def is_torn(levels: Sequence[Level]) -> bool:
     """Say whether the function jumps at the point itself: f(x) stays off its neighbours however near they are."""
-    gaps = [level.gap for level in levels[:4]]
+    gaps = [level.gap for level in levels[:4]]  # The finest.
     return min(gaps) > 64.0 * levels[0].rounding and max(gaps) - min(gaps) < 0.01 * max(gaps)
 
 

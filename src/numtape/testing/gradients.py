@@ -1,5 +1,6 @@
 """Certify a function's gradients: forward mode against reverse mode, then both against difference quotients."""
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from ..core.op import Op
 from ..core.record import Record
 from ..core.value import LEAF, Value, wrap
 from ..dtypes import is_float
-from ..errors import ArgumentError, GradientError, OperandError, ShapeError
+from ..errors import ArgumentError, DtypeError, NumtapeError, OperandError, ShapeError
 from ..grad_mode import enable_grad, no_grad
 from ..tensors import Tensor
 from .certificate import SEVERITY, Finding, Gauge, Spot, Verdict, judge
@@ -153,13 +154,13 @@ def check_gradients(
 
     Outputs that are not scalar are weighted with random numbers, so that each of them counts. The error of an element
     is relative to its own derivative. Of arguments with more than 2000 elements a random sample is checked, and all
-    elements together along random directions.
+    elements together along random directions; an argument with 64 wrong elements is not checked further.
 
     Args:
         function: takes tensors; returns a tensor or a tree of tensors.
         args: where to check: tensors, arrays, numbers and trees of them; integers are passed through.
         tolerance: the largest error that counts as right.
-        step: the step of the differences, relative to elements beyond 1; found for each element if not given.
+        step: the step to try first, relative to elements beyond 1; others follow where it does not settle the matter.
         seed: of the random weights, directions and samples.
         method: "central", "four_point", "six_point" or "richardson".
 
@@ -228,9 +229,11 @@ class _Widths(Scope):
 class _Subject:
     """A function as one of its float arguments alone, with its gradient and its weighted changes along lines."""
 
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], rng: np.random.Generator) -> None:
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], rng: "np.random.Generator") -> None:
         self.title = getattr(function, "__name__", repr(function))
         self.function = function
+        #: The function of its float arguments; errors of transforms call it by the user's name.
+        self.of_floats = functools.wraps(function)(lambda *floats: self.call(*floats))
         self.args = args
         self.rng = rng
         self.flat = [_as_float64(leaf) for leaf in tree.leaves(args)]
@@ -274,6 +277,11 @@ class _Subject:
                     f"check_gradients: {self.title} returned {type(y).__name__}; it must return a tensor or a tree of "
                     "tensors."
                 )
+            if isinstance(y, Value) and not is_float(y.dtype):
+                raise DtypeError(
+                    f"check_gradients: {self.title} returned a tensor of {y.dtype}, which has no derivative; leave it "
+                    "out of what is checked, or return floats."
+                )
         if not any(isinstance(y, Value) for y in outs):
             raise OperandError(
                 f"check_gradients: {self.title} returned {type(outs[0]).__name__}, which is no tensor, so its gradient "
@@ -285,7 +293,7 @@ class _Subject:
     def gradients_at(self, arrays: Sequence[NDArray]) -> list[NDArray]:
         """Return the gradient of the weighted outputs by each argument."""
         with np.errstate(all="ignore"):
-            value, pull = vjp(self.call, *(wrap(Tensor, x.copy()) for x in arrays))
+            value, pull = vjp(self.of_floats, *(wrap(Tensor, x.copy()) for x in arrays))
             return [np.asarray(g.array, np.float64) for g in pull(tree.unflatten(value, self.weights))]
 
     def trouble(self) -> Verdict | None:
@@ -315,8 +323,8 @@ class _Subject:
         """Test that forward and reverse mode are each other's transpose, along a random direction."""
         tangents = [self.rng.standard_normal(x.shape) for x in self.arrays]
         try:
-            _, pushed = jvp(self.call, tuple(x.copy() for x in self.arrays), tuple(tangents))
-        except GradientError as error:
+            _, pushed = jvp(self.of_floats, tuple(x.copy() for x in self.arrays), tuple(tangents))
+        except NumtapeError as error:
             return Adjoint(math.nan, math.nan, True, f"forward mode says: {error}")
         forward = [w * _array(t) for w, t in zip(self.weights, tree.leaves(pushed), strict=True)]
         reverse = [g * t for g, t in zip(self.gradients, tangents, strict=True)]
@@ -329,8 +337,8 @@ class _Subject:
         allowed = max(gauge.tolerance, 64.0 * gauge.unit) * size + 64.0 * EPSILON * value
         return Adjoint(ahead, back, abs(ahead - back) <= allowed)
 
-    def line(self, k: int, direction: Any, start: Sequence[NDArray], origin: Sequence[NDArray]) -> Line:
-        """Return how the weighted outputs change as argument `k` moves from `start` by multiples of `direction`."""
+    def line(self, k: int, direction: Any, start: Sequence[NDArray], origin: Sequence[NDArray]) -> tuple[Line, float]:
+        """Return how the weighted outputs change as argument `k` moves along `direction`, and their slope over far."""
         # Outputs that never move add no rounding errors; those that stay only within their rounding do.
         moved = [np.zeros(y.shape, bool) for y in origin]
 
@@ -357,10 +365,11 @@ class _Subject:
 
         # A look at a distance shows what moves at all; one alone may end where it began.
         far = max(1.0, float(np.max(np.abs(start[k][direction != 0.0]))))
-        for part in (1.0, -0.6, 0.3):
+        reach = 0.0
+        for distance in (far, -0.6 * far, 0.3 * far):
             if not any(m.any() for m in moved):
-                change(part * far)
-        return change
+                reach = abs(change(distance)[0] / distance)
+        return change, reach
 
     def spot(self, k: int, direction: Any, x: float, distance: float = 0.0) -> Spot:
         """Return the derivative to judge by argument `k` along a direction, at some distance from the point."""
@@ -371,7 +380,8 @@ class _Subject:
         # Only where the direction goes: 0 times an infinite gradient elsewhere would be NaN.
         along = direction != 0.0
         analytic = float(np.sum(gradients[k][along] * direction[along]))
-        return Spot(self.line(k, direction, start, origin), analytic, x + distance)
+        line, reach = self.line(k, direction, start, origin)
+        return Spot(line, analytic, x + distance, reach)
 
 
 def _rows(subject: _Subject, k: int, gauge: Gauge) -> Iterator[Row]:
@@ -382,13 +392,15 @@ def _rows(subject: _Subject, k: int, gauge: Gauge) -> Iterator[Row]:
     is_large = x.size > LARGE
     chosen = np.sort(subject.rng.choice(x.size, SAMPLED, replace=False)) if is_large else np.arange(x.size)
     elements: dict[tuple[int, ...], Finding] = {}
+    wrong = 0
     for i in chosen:
-        if sum(finding.verdict is Verdict.WRONG for finding in elements.values()) >= ENOUGH:
-            break
         index = tuple(int(j) for j in np.unravel_index(int(i), x.shape))
         direction = np.zeros(x.shape)
         direction[index] = 1.0
         elements[index] = _judged(subject, k, direction, float(x[index]), gauge)
+        wrong += elements[index].verdict is Verdict.WRONG
+        if wrong == ENOUGH:
+            break
     yield _row(subject.names[k], x.shape, elements)
     if is_large:
         size = float(np.sqrt(np.mean(x * x)))

@@ -1,5 +1,6 @@
 """Checks that all derivative modes agree on every op: forward, reverse and mixed, batched or not, in all pairs."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,7 @@ def check_reads(op: Op) -> None:
         rule = op.push(position)
         if operands is None or rule is Marker.NON_DIFFERENTIABLE:
             continue
+        read: Iterable[int]
         if isinstance(rule, Rule):
             read = range(len(op.arguments)) if rule.operands is None else rule.operands
             assert not rule.reads_out or keeps_out, f"{op.name}: the JVP of {name} reads the output, the VJP does not"

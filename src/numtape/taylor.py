@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from .._typing import Dtype, Shape
-from ..dtypes import FLOAT_DTYPES
-from ..errors import NotDifferentiableError
-from .apply import apply, as_operand
-from .context import State, current
-from .forward import fit, push
-from .op import Marker, Rule, same
-from .value import Lifted, Value, wrap
+from ._typing import Dtype, Shape
+from .core.apply import apply, as_operand
+from .core.context import State, current
+from .core.forward import fit, push
+from .core.op import Marker, Rule, same
+from .core.value import Lifted, Value, wrap
+from .dtypes import FLOAT_DTYPES
+from .errors import NotDifferentiableError
 
 if TYPE_CHECKING:
-    from .op import Op
+    from .core.op import Op
 
 #: From n to the n-th coefficient: an array or a tensor, or None for zero.
 Coefficients = Callable[[int], Any]
@@ -84,6 +84,11 @@ class Series(Lifted):
         dtype: Dtype = self.known[0].dtype
         return dtype
 
+    @property
+    def inside(self) -> Any:
+        """The value, by which rules tell which of several formulas is right."""
+        return self.known[0]
+
     def at(self, n: int) -> Any:
         """Return the n-th coefficient; None for zero."""
         known = self.known
@@ -115,7 +120,8 @@ class Series(Lifted):
         for i, x in enumerate(operands):
             if isinstance(x, Series) and x.level == level:
                 moved += (i,)
-                pool = pool or x.pool
+                if pool is None:
+                    pool = x.pool
                 inputs.append(x)
                 values.append(x.known[0])
             else:
@@ -126,7 +132,7 @@ class Series(Lifted):
             return made
         out = apply(op, values, params)
         if op.facts.is_discrete or not state.grad:
-            return _map(self._as_tensor, out)
+            return _map(self.constant, out)
         if state.transforms > level and any(isinstance(x, Value) and x.node is not None for x in inputs):
             raise _no_series(op, "a transform within would have to see through it")
         call = _Call(op, inputs, values, params, moved, out)
@@ -137,7 +143,8 @@ class Series(Lifted):
             pool[_key(op, inputs, params)] = call.out
         return call.out
 
-    def _as_tensor(self, value: Any) -> Any:
+    def constant(self, value: Any) -> Any:
+        """Return a tensor without a series around an array; tensors as they are."""
         return value if isinstance(value, Value) else wrap(self.constant_class, np.asarray(value))
 
     def _start(self, call: "_Call", level: int, pool: "_Pool | None") -> None:
@@ -148,11 +155,13 @@ class Series(Lifted):
             call.out = self._of([call.value], order, level, row, pool)
             return
         rows = functools.cache(row)
+
+        def part(i: int) -> Coefficients:
+            return lambda n: None if rows(n) is None else rows(n)[i]
+
         call.out = tuple(
-            self._of([part], order, level, lambda n, i=i: None if rows(n) is None else rows(n)[i], pool)
-            if part.dtype in FLOAT_DTYPES
-            else self._as_tensor(part)
-            for i, part in enumerate(call.value)
+            self._of([value], order, level, part(i), pool) if value.dtype in FLOAT_DTYPES else self.constant(value)
+            for i, value in enumerate(call.value)
         )
 
 
@@ -206,6 +215,10 @@ class _Call:
     @property
     def shape(self) -> Any:
         return _map(lambda x: x.shape, self.value)
+
+    @property
+    def dtype(self) -> Any:
+        return _map(lambda x: x.dtype, self.value)
 
     @property
     def needs(self) -> int:

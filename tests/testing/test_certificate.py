@@ -1,0 +1,450 @@
+"""The gradient certificate: planted defects are named, right gradients pass, and nothing wrong is called right."""
+
+import math
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape import errors
+from numtape.core import declare
+from numtape.testing.certificate import Gauge, Spot, Verdict, judge
+from numtape.testing.checker import NumericalChecker, ValidationResult
+from numtape.testing.differences import STENCILS, at_zero, measure
+from numtape.testing.gradients import LARGE, SAMPLED, check_gradients
+
+
+def unregistered(face):
+    """Take an op that a test declared out of the registry again."""
+    declare.registry.pop(face.op.name)
+    declare.public.pop(face.op.name, None)
+    return face
+
+
+def planted(forward, derivative):
+    """Return an elementwise op whose derivative rule is `derivative`, right or not."""
+
+    @declare.elementwise(partials={"x": lambda g, x: g * derivative(x)}, samples=lambda: [])
+    def planted_op(x, /):
+        return forward(x)
+
+    return unregistered(planted_op)
+
+
+def biased(pull):
+    """Return the op x + b for a matrix and a row, whose VJP by b is `pull`."""
+
+    @declare.differentiable(
+        jvps={"x": lambda t: t, "b": lambda t, x_shape: nt.broadcast_to(t, x_shape)},
+        vjps={"x": lambda g: g, "b": pull},
+        cost=lambda out, *shapes: 0,
+        samples=lambda: [],
+    )
+    def biased_op(x, b, /):
+        return x + b
+
+    return unregistered(biased_op)
+
+
+def sin_times(factor):
+    return planted(np.sin, lambda x: nt.cos(x) * factor)
+
+
+def first_element(factor):
+    """Return a factor for each element: `factor` for the first, 1 for the others."""
+    return lambda x: np.where(np.arange(x.shape[0]) == 0, factor, 1.0)
+
+
+def in_float32(x):
+    return np.exp(np.asarray(x, np.float32)).astype(np.float64)
+
+
+POINT = np.array([0.3, -1.2, 2.1])
+right_sin, wrong_sin = sin_times(1.0), sin_times(1.01)
+right_float32 = planted(in_float32, nt.exp)
+wrong_float32 = planted(in_float32, lambda x: nt.exp(x) * 1.01)
+one_sign = first_element(-1.0)
+sin_with_a_wrong_sign = planted(np.sin, lambda x: nt.cos(x) * one_sign(x))
+sin_without_an_element = planted(np.sin, lambda x: nt.cos(x) * first_element(0.0)(x))
+x_squared_without_a_term = planted(lambda x: x**2 + 0.1 * x, lambda x: 2.0 * x)
+wrong_at_zero_only = planted(lambda x: x**2 + x, lambda x: nt.where(x == 0.0, 0.0, 2.0 * x + 1.0))
+steep_relu = planted(lambda x: np.maximum(x, 0.0), lambda x: nt.where(x >= 0.0, 1.2, 0.0))
+leaky_dead_relu = planted(lambda x: np.maximum(x, 0.0), lambda x: nt.where(x > 0.0, 1.0, 0.01))
+straight_through = planted(np.floor, nt.ones_like)
+
+#: What to check, where, and the verdicts that must be found.
+PLANTED = {
+    "factor 1.01": (lambda x: wrong_sin(x).sum(), POINT, {"wrong rule": 3}),
+    "factor 0.99": (lambda x: sin_times(0.99)(x).sum(), POINT, {"wrong rule": 3}),
+    "factor 1.0001": (lambda x: sin_times(1.0001)(x).sum(), POINT, {"wrong rule": 3}),
+    "factor 2": (lambda x: sin_times(2.0)(x).sum(), POINT, {"wrong rule": 3}),
+    "opposite sign": (lambda x: sin_times(-1.0)(x).sum(), POINT, {"wrong rule": 3}),
+    "no derivative": (lambda x: sin_times(0.0)(x).sum(), POINT, {"wrong rule": 3}),
+    "sign of one element": (lambda x: sin_with_a_wrong_sign(x), POINT, {"right": 2, "wrong rule": 1}),
+    "one element lost": (lambda x: sin_without_an_element(x), POINT, {"right": 2, "wrong rule": 1}),
+    "a term is missing": (lambda x: x_squared_without_a_term(x), POINT, {"wrong rule": 3}),
+    "a path is detached": (lambda x: (x * x.detach()).sum(), POINT, {"wrong rule": 3}),
+    "wrong among others": (lambda x: (wrong_sin(x) + x**3).sum(), POINT, {"wrong rule": 3}),
+    "wrong deep inside": (lambda x: nt.exp(wrong_sin(nt.tanh(x))).mean(), POINT, {"wrong rule": 3}),
+    "wrong and tiny": (lambda x: wrong_sin(x).sum() * 1e-12, POINT, {"wrong rule": 3}),
+    "wrong and huge": (lambda x: wrong_sin(x).sum() * 1e12, POINT, {"wrong rule": 3}),
+    "wrong on a large value": (lambda x: wrong_sin(x).sum() + 1e10, POINT, {"wrong rule": 3}),
+    "wrong at small points": (lambda x: wrong_sin(x).sum(), POINT * 1e-8, {"wrong rule": 3}),
+    "wrong at large points": (lambda x: wrong_sin(x).sum(), POINT * 1e6, {"wrong rule": 3}),
+    "wrong and fast": (lambda x: wrong_sin(x * 1e6).sum(), POINT, {"wrong rule": 3}),
+    "wrong 1e-5 beside a kink": (lambda x: (wrong_sin(x) + x.abs()).sum(), POINT * 1e-5, {"wrong rule": 3}),
+    "wrong 1e-9 beside a kink": (lambda x: (wrong_sin(x) + x.abs()).sum(), POINT * 1e-9, {"wrong rule": 3}),
+    "wrong at a kink": (lambda x: (wrong_sin(x + 1.0) + x.abs()).sum(), np.zeros(3), {"wrong rule": 3}),
+    "wrong at one element alone": (
+        lambda x: wrong_at_zero_only(x).sum(),
+        np.array([0.0, 0.5]),
+        {"right": 1, "wrong rule": 1},
+    ),
+    "no slope between both": (lambda x: steep_relu(x), np.zeros(2), {"wrong rule": 2}),
+    "slope where it is flat": (lambda x: leaky_dead_relu(x).sum(), np.array([-0.05, -3.0]), {"wrong rule": 2}),
+    "wrong in float32": (lambda x: wrong_sin(x.astype("float32")).sum(), POINT, {"wrong rule": 3}),
+    "wrong in hidden float32": (lambda x: wrong_float32(x).sum(), POINT, {"wrong rule": 3}),
+    "wrong next to a jump": (lambda x: (wrong_sin(x) + x.floor()).sum(), POINT, {"wrong rule": 3}),
+    "kink of abs": (lambda x: x.abs().sum(), np.array([0.0, 1.0, -2.0]), {"right": 2, "kink": 1}),
+    "kink of relu": (lambda x: (nt.relu(x) * 3.0 + x).sum(), np.array([0.0, 1.0]), {"right": 1, "kink": 1}),
+    "tie of max": (lambda x: x.max(), np.array([1.0, 1.0, 0.0]), {"right": 1, "kink": 2}),
+    "jump": (lambda x: (x.floor() + x).sum(), np.array([1.0, 0.5]), {"right": 1, "kink": 1}),
+    "edge of the domain": (lambda x: (x**1.5).sum(), np.array([0.0, 1.0]), {"right": 1, "kink": 1}),
+    "float32 inside": (lambda x: x.astype("float32").exp().sum(), POINT, {"precision": 3}),
+    "float16 inside": (lambda x: x.astype("float16").exp().sum(), POINT, {"precision": 3}),
+    "bfloat16 inside": (lambda x: x.astype("bfloat16").exp().sum(), POINT, {"precision": 3}),
+    "float32 hidden in an op": (lambda x: right_float32(x).sum(), POINT, {"precision": 3}),
+    "straight through a staircase": (lambda x: straight_through(x * 1e6 + 0.3).sum(), POINT, {"precision": 3}),
+    "dropout": (lambda x: nt.dropout(x, 0.5).sum(), np.ones(20), {"non-deterministic": 20}),
+    "cancellation at 1e-8": (lambda x: (1.0 - x.cos()) / x**2, 1e-8, {"cancellation noise": 1}),
+    "cancellation at 3e-9": (lambda x: (1.0 - x.cos()) / x**2, 3e-9, {"cancellation noise": 1}),
+    "cancellation at 1e-6": (lambda x: (1.0 - x.cos()) / x**2, 1e-6, {"cancellation noise": 1}),
+    "cancellation at 1e-4": (lambda x: (1.0 - x.cos()) / x**2, 1e-4, {"cancellation noise": 1}),
+    "a large value": (lambda x: x.sin().sum() + 1e12, POINT, {"cancellation noise": 3}),
+    "an overwhelming value": (lambda x: x.sin().sum() + 1e17, POINT, {"cancellation noise": 3}),
+    "infinite slope": (lambda x: x.sqrt().sum(), np.array([0.0, 1.0]), {"right": 1, "not finite": 1}),
+    "value is NaN": (lambda x: x.log().sum(), np.array([-1.0, 1.0]), {"not finite": 2}),
+}
+
+RIGHT = {
+    "sin": (lambda x: right_sin(x), POINT),
+    "tiny": (lambda x: x.sin().sum() * 1e-12, POINT),
+    "huge": (lambda x: x.sin().sum() * 1e12, POINT),
+    "log of tiny": (lambda x: x.log().sum(), np.array([1e-20, 1e-8, 1.0, 1e8])),
+    "log of tiny, scales apart": (lambda x: x.log(), np.array([1e-20, 1e-8, 1.0, 1e8])),
+    "steep": (lambda x: nt.tanh(x / 1e-9).sum(), np.array([0.0, 1e-10])),
+    "fast": (lambda x: (x * 1e6).sin().sum(), POINT),
+    "far": (lambda x: x.sin().sum(), POINT * 1e6),
+    "beside kinks": (lambda x: x.abs().sum(), POINT * 1e-5),
+    "zero gradient of one element": (lambda x: (x[1:] ** 2).sum(), POINT),
+    "flat": (lambda x: x.floor().sum(), POINT),
+    "dead relu": (lambda x: nt.relu(x).sum(), np.array([-0.05, -3.0])),
+    "dropout with a fixed stream": (lambda x: nt.dropout(x, 0.5, rng=0), np.ones(20)),
+    "outputs of all sizes": (lambda x: (x * 1e9, x.sin() * 1e-9), POINT),
+    "outputs that cancel": (lambda x: (x.sum(), -x.sum()), POINT),
+    "tree": (lambda p: nt.tanh(p["w"] @ p["w"].T) + p["b"], {"w": np.ones((2, 2)) * 0.3, "b": np.array([1.0, 2.0])}),
+    "matrix": (lambda x: nt.inv(x), np.array([[2.0, 0.3], [0.1, 1.0]])),
+    "no elements": (lambda x: x.sum(), np.zeros((0, 3))),
+    "period of the usual steps": (lambda x: (x * (2000.0 * math.pi)).sin().sum(), POINT),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_defects_are_named(name):
+    function, point, verdicts = PLANTED[name]
+    check = check_gradients(function, point)
+    assert {str(verdict): n for verdict, n in check.counts.items()} == verdicts, str(check)
+    assert not check.is_valid
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_gradients_are_right(name):
+    function, point = RIGHT[name]
+    check = check_gradients(function, point)
+    assert check.is_valid, str(check)
+    assert check.max_error <= check.tolerance
+    assert check.verdict is Verdict.RIGHT
+
+
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+def test_a_rule_wrong_by_a_percent_is_never_called_right(factor):
+    rng = np.random.default_rng(3)
+    op = sin_times(factor)
+    for _ in range(100):
+        x = rng.normal(size=2) * 10.0 ** rng.uniform(-10, 4)
+        scale, offset = 10.0 ** rng.uniform(-12, 12, 2)
+        kinks = rng.integers(0, 2)
+        check = check_gradients(lambda x, s=scale, o=offset, k=kinks: ((op(x) + k * x.abs()) * s).sum() + o, x)
+        assert Verdict.RIGHT not in check.counts, str(check)
+
+
+def test_a_dropped_broadcasting_sum_is_named_and_fails_the_adjoint_test():
+    right, wrong = biased(lambda g: g.sum(0)), biased(lambda g: g[0] * 1.0)
+    x, b = np.arange(6.0).reshape(3, 2), np.array([0.5, -0.5])
+    assert check_gradients(lambda x, b: right(x, b) ** 2, x, b).is_valid
+    check = check_gradients(lambda x, b: wrong(x, b) ** 2, x, b)
+    assert [row.verdict for row in check.rows] == [Verdict.RIGHT, Verdict.WRONG]
+    assert not check.adjoint.is_equal
+    assert " differs from " in str(check.adjoint)
+
+
+def test_a_wrong_forward_rule_alone_fails_the_adjoint_test():
+    @declare.differentiable(
+        jvps={"x": lambda t: t * 3.03},
+        vjps={"x": lambda g: g * 3.0},
+        cost=lambda out, *shapes: 0,
+        samples=lambda: [],
+    )
+    def tripled(x, /):
+        return x * 3.0
+
+    tripled = unregistered(tripled)
+    check = check_gradients(lambda x: tripled(x).sum(), POINT)
+    assert check.counts == {Verdict.RIGHT: 3}
+    assert not check.is_valid
+    assert "gradients are right, but forward mode is WRONG: a JVP is not the transpose of its VJP;" in str(check)
+
+
+def test_the_table_shows_arguments_verdicts_and_the_worst_element():
+    w = nt.tensor([1.0, 2.0], dtype="float64", name="w")
+    check = check_gradients(lambda w, x: (w * x).abs().sum() + nt.stop_gradient(w).sum(), w, np.array([0.0, 1.0]))
+    lines = str(check).splitlines()
+    assert lines[0].split("  ")[0] == "argument"
+    assert "w         (2,)   2 wrong rule" in lines[1]
+    assert "args[1]   (2,)   1 right, 1 kink  [0]" in lines[2]
+    assert lines[3].startswith("adjoint test: <w, J t> = ")
+    assert lines[4].startswith("gradients are WRONG: the gradient is not the derivative of the value; largest error ")
+    assert not check
+
+
+def test_what_is_not_certified_comes_with_advice():
+    text = str(check_gradients(lambda x: x.abs().sum(), np.zeros(1)))
+    assert text.splitlines()[-1] == (
+        "gradients are NOT CERTIFIED: kink: the function is not differentiable there; check next to it; largest error "
+        "1.0e+00, tolerance 1e-06"
+    )
+
+
+def test_a_coarse_tolerance_certifies_low_precision():
+    assert check_gradients(lambda x: x.astype("float32").exp().sum(), POINT, tolerance=1e-3).is_valid
+    assert not check_gradients(lambda x: wrong_sin(x.astype("float32")).sum(), POINT, tolerance=1e-3).is_valid
+
+
+def test_large_arguments_are_sampled_and_checked_along_directions():
+    x = np.random.default_rng(0).normal(size=(60, 50))
+    assert x.size > LARGE
+    check = check_gradients(lambda x: nt.relu(x @ x.T), x)
+    assert check.is_valid, str(check)
+    assert [(row.unit, row.checked) for row in check.rows] == [("element", SAMPLED), ("direction", 4)]
+    assert f"{SAMPLED} right (of 3000)" in str(check)
+    assert "gradients are right as far as sampled" in str(check)
+
+
+def test_one_wrong_element_of_many_is_found_along_directions():
+    x = np.random.default_rng(1).normal(size=5000)
+    lost = planted(np.sin, lambda x: nt.cos(x) * np.where(np.arange(x.shape[0]) == 1234, 1.01, 1.0))
+    check = check_gradients(lambda x: lost(x), x)
+    assert check.rows[0].counts == {Verdict.RIGHT: SAMPLED}
+    assert check.rows[1].counts == {Verdict.WRONG: 4}
+
+
+def test_many_wrong_elements_end_the_search():
+    check = check_gradients(lambda x: wrong_sin(x), np.linspace(0.1, 1.0, 500))
+    assert check.rows[0].counts == {Verdict.WRONG: 64}
+    assert "64 wrong rule (of 500)" in str(check)
+
+
+def test_arguments_and_the_random_stream_are_left_alone():
+    x = POINT.copy()
+
+    def halved(x):
+        x /= 2.0
+        return (x * x).sum()
+
+    assert check_gradients(lambda x: halved(x * 1.0), x).is_valid
+    np.testing.assert_array_equal(x, POINT)
+
+
+@pytest.mark.parametrize("method", STENCILS)
+def test_every_method_tells_right_from_wrong(method):
+    assert check_gradients(lambda x: (x.exp() * x).sum(), POINT, method=method).is_valid
+    assert check_gradients(lambda x: wrong_sin(x), POINT, method=method).counts == {Verdict.WRONG: 3}
+    assert check_gradients(lambda x: x.abs().sum(), np.zeros(1), method=method).counts == {Verdict.KINK: 1}
+
+
+@pytest.mark.parametrize(("method", "order"), [("central", 2), ("four_point", 4), ("six_point", 6), ("richardson", 6)])
+def test_stencils_have_their_order(method, order):
+    def error(step):
+        return abs(measure(lambda t: (math.exp(t) - 1.0, math.exp(t)), STENCILS[method], step).slope - 1.0)
+
+    assert math.log2(error(0.4) / error(0.2)) == pytest.approx(order, abs=0.1)
+
+
+def test_extrapolation_is_exact_for_polynomials():
+    nodes = (1.0, 4.0, 9.0)
+    assert sum(w * (3.0 - n + 2.0 * n**2) for w, n in zip(at_zero(nodes), nodes, strict=True)) == pytest.approx(3.0)
+
+
+def test_a_line_can_be_judged_by_itself():
+    gauge = Gauge(STENCILS["six_point"], 1e-6)
+    line = lambda t: (math.sin(t), abs(math.sin(t)))  # noqa: E731
+    assert judge(Spot(line, 1.0, 0.0), gauge).verdict is Verdict.RIGHT
+    finding = judge(Spot(line, 1.01, 0.0), gauge)
+    assert (finding.verdict, finding.numeric) == (Verdict.WRONG, pytest.approx(1.0))
+    assert finding.error == pytest.approx(0.01 / 1.01)
+
+
+def test_a_given_step_is_tried_first():
+    tried = []
+
+    def square(x):
+        tried.append(x.item())
+        return x * x
+
+    assert check_gradients(square, 1.0, step=1e-5, method="central").is_valid
+    assert [abs(x - 1.0) for x in tried[-4:]] == pytest.approx([1e-5, 2e-5, 1e-5, 2e-5])
+    # A step that is far too coarse condemns nothing.
+    assert check_gradients(lambda x: x.exp().sum(), POINT, step=0.5, method="central").is_valid
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: check_gradients(lambda: 1.0),
+            errors.OperandError,
+            "check_gradients: no argument is a float tensor, array or number.",
+        ),
+        (
+            lambda: check_gradients(nt.tanh, 3, np.arange(2)),
+            errors.OperandError,
+            "check_gradients: the arguments of tanh are of int, int64, which have no derivative; give it floats, as "
+            "2.0 or x.astype(float).",
+        ),
+        (
+            lambda: check_gradients(np.ones(3), np.ones(3)),
+            errors.OperandError,
+            "check_gradients: wants a function, not ndarray; its arguments follow it: nt.check_gradients(f, x).",
+        ),
+        (
+            lambda: check_gradients(describe, 1.0),
+            errors.OperandError,
+            "check_gradients: describe returned str; it must return a tensor or a tree of tensors.",
+        ),
+        (
+            lambda: check_gradients(largest, np.ones(3)),
+            errors.DtypeError,
+            "check_gradients: largest returned a tensor of int64, which has no derivative; leave it out of what is "
+            "checked, or return floats.",
+        ),
+        (
+            lambda: check_gradients(forget, 1.0),
+            errors.ArgumentError,
+            "check_gradients: forget returned nothing to differentiate.",
+        ),
+        (
+            lambda: check_gradients(leave, np.ones(2)),
+            errors.OperandError,
+            "check_gradients: leave returned float64, which is no tensor, so its gradient is lost; compute with "
+            "tensors to the end, with nt's or NumPy's functions, and without numpy(), item() and float().",
+        ),
+        (
+            lambda: check_gradients(nt.tanh, 1.0, method="forward"),
+            errors.ArgumentError,
+            "check_gradients: there is no method 'forward'; the methods are 'central', 'four_point', 'six_point', "
+            "'richardson'.",
+        ),
+        (
+            lambda: check_gradients(nt.tanh, 1.0, tolerance=0.0),
+            errors.ArgumentError,
+            "check_gradients: tolerance is 0.0; it must lie between 0 and 1.",
+        ),
+        (
+            lambda: check_gradients(nt.tanh, 1.0, step=-1.0),
+            errors.ArgumentError,
+            "check_gradients: step is -1.0; it must be positive, or None to have it found.",
+        ),
+        (
+            lambda: NumericalChecker(method="best"),
+            errors.ArgumentError,
+            "NumericalChecker: there is no method 'best'; the methods are 'central', 'four_point', 'six_point', "
+            "'richardson'.",
+        ),
+        (
+            lambda: NumericalChecker().check_gradient_central(np.ones(3), nt.tanh, None),
+            errors.OperandError,
+            "NumericalChecker: wants a tape, a point and a function, in this order, not ndarray first; "
+            "nt.check_gradients(f, x) needs no tape.",
+        ),
+        (
+            lambda: NumericalChecker().check_gradient_central(nt.GradientTape(), np.ones(3), 1.0),
+            errors.OperandError,
+            "NumericalChecker: wants a function of (tape, x), not float.",
+        ),
+    ],
+)
+def test_mistakes_are_explained(call, error, message):
+    with pytest.raises(error) as raised:
+        call()
+    assert str(raised.value) == message
+
+
+def describe(x):
+    return "a string"
+
+
+def largest(x):
+    return x.argmax()
+
+
+def forget(x):
+    return None
+
+
+def leave(x):
+    return np.sum(x.numpy() ** 2)
+
+
+def positives(x):
+    return x[np.asarray(x.numpy() > 0.0)]
+
+
+def test_a_shape_that_depends_on_values_is_an_error():
+    with pytest.raises(errors.ShapeError) as raised:
+        check_gradients(positives, np.array([1e-12, 2.0]))
+    assert str(raised.value).startswith(
+        "check_gradients: positives returns shape (2,) at the point and (1,) where args[0]"
+    )
+    assert str(raised.value).endswith("Use nt.where instead of selecting elements by a condition.")
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["check_gradient_central", "check_gradient_four_point", "check_gradient_six_point", "check_gradient_richardson"],
+)
+def test_the_checker_calls_functions_of_a_tape(method):
+    tape = nt.GradientTape()
+    x = tape.watch(nt.ones(5))
+    seen = []
+
+    def custom(given, x):
+        seen.append((given, x.dtype))
+        return (x * x).sum()
+
+    result = getattr(NumericalChecker(), method)(tape, x, custom)
+    assert isinstance(result, ValidationResult)
+    assert result.is_valid, f"Gradient check failed: {result.max_error}"
+    assert result
+    assert result.max_error < 1e-6
+    assert str(result).startswith(f"{method.removeprefix('check_gradient_')} differences\nargument ")
+    assert set(seen) == {(tape, nt.float64)}
+    # The tape was not consumed.
+    assert tape.gradient((x * x).sum(), x).tolist() == [2.0] * 5
+
+
+def test_the_checker_finds_wrong_rules():
+    result = NumericalChecker("richardson", tolerance=1e-4).check_gradient(
+        nt.GradientTape(), POINT, lambda tape, x: wrong_sin(x).sum()
+    )
+    assert not result.is_valid
+    assert result.max_error == pytest.approx(0.01 / 1.01, rel=1e-3)
