@@ -73,12 +73,14 @@ def hessians(report: Report, rounds: int, torch: Any, autograd: Any) -> None:
     report.add("  peak memory / result", peak / result.nbytes, 3.0)
 
 
-def log_likelihood(xp: Any, logsumexp: Any, x: Any, constant: float) -> Callable[..., Any]:
-    """The log-likelihood of a mixture of Gaussians: weights, means, and factors of the inverse covariances."""
+def log_likelihood(xp: Any, logsumexp: Any, x: Any, identity: Any, constant: float) -> Callable[..., Any]:
+    """The log-likelihood of a mixture of Gaussians, by log-weights, means, and the triangular factors of the inverse
+    covariances: the logarithms of their diagonals and what is below.
+    """
 
     def function(alphas: Any, means: Any, diagonals: Any, lower: Any) -> Any:
-        centered = x[:, None, :] - means[None]
-        scaled = xp.exp(diagonals)[None] * centered + xp.einsum("kij,nkj->nki", lower, centered)
+        factors = lower + identity * xp.exp(diagonals)[:, None, :]
+        scaled = xp.einsum("kij,nkj->nki", factors, x[:, None, :] - means)
         terms = alphas + xp.sum(diagonals, -1) - 0.5 * xp.sum(scaled**2, -1)
         return xp.sum(logsumexp(terms, -1)) - x.shape[0] * logsumexp(alphas, -1) + constant
 
@@ -96,11 +98,11 @@ def mixtures(report: Report, rounds: int, torch: Any) -> None:
         np.tril(0.1 * rng.normal(size=(k, d, d)), -1),
     )
     constant = -0.5 * n * d * np.log(2 * np.pi)
-    ours = nt.value_and_grad(log_likelihood(nt, nt.logsumexp, x, constant), argnums=(0, 1, 2, 3))
+    ours = nt.value_and_grad(log_likelihood(nt, nt.logsumexp, x, np.eye(d), constant), argnums=(0, 1, 2, 3))
     works: dict[str, Callable[[], Any]] = {"ours": lambda: ours(*arguments)}
     if torch is not None:
         tensors = [torch.tensor(a, requires_grad=True) for a in arguments]
-        theirs = log_likelihood(torch, torch.logsumexp, torch.tensor(x), constant)
+        theirs = log_likelihood(torch, torch.logsumexp, torch.tensor(x), torch.eye(d).double(), constant)
         works["torch"] = lambda: torch.autograd.grad(theirs(*tensors), tensors)
         for a, b in zip(ours(*arguments)[1], works["torch"](), strict=True):
             np.testing.assert_allclose(a, b.numpy(), rtol=1e-9, atol=1e-9)

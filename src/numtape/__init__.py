@@ -2,6 +2,7 @@
 
 __version__ = "0.1.0"
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from . import errors as errors
@@ -62,7 +63,6 @@ from .jacobians import hvp as hvp
 from .jacobians import jacobian as jacobian
 from .ops import *  # noqa: F403  (each op is listed once, in ops/__init__.py)
 from .schedule import HybridScheduler as HybridScheduler
-from .series import derivatives as derivatives
 from .streams import Generator as Generator
 from .streams import seed as seed
 from .tapes import GradientTape as GradientTape
@@ -70,9 +70,24 @@ from .tapes import Tape as Tape
 from .tapes import records as records
 from .tapes import summary as summary
 from .tensors import Tensor as Tensor
-from .testing.gradients import check_gradients as check_gradients
-from .transforms.custom import custom_gradient as custom_gradient
-from .transforms.custom_ops import custom_op as custom_op
+
+if _TYPE_CHECKING:
+    from .series import derivatives as derivatives
+    from .testing.checker import NumericalChecker as NumericalChecker
+    from .testing.checker import ValidationResult as ValidationResult
+    from .testing.gradients import check_gradients as check_gradients
+    from .transforms.custom import custom_gradient as custom_gradient
+    from .transforms.custom_ops import custom_op as custom_op
+
+#: What is imported when it is first asked for, and from where: not every program needs it.
+_LAZY = {
+    "NumericalChecker": "testing.checker",
+    "ValidationResult": "testing.checker",
+    "check_gradients": "testing.gradients",
+    "custom_gradient": "transforms.custom",
+    "custom_op": "transforms.custom_ops",
+    "derivatives": "series",
+}
 
 TrackedTensor = Tensor
 manual_seed = seed
@@ -80,9 +95,14 @@ detach = stop_gradient  # noqa: F405
 
 
 def __getattr__(name: str) -> _Any:
-    """Return an op by any of its spellings; `dir` lists them all."""
+    """Return an op by any of its spellings, or what is loaded late; `dir` lists them all."""
     if name in _public:
         return _public[name]
+    if name in _LAZY:
+        from importlib import import_module
+
+        found = globals()[name] = getattr(import_module(f".{_LAZY[name]}", __name__), name)
+        return found
     raise errors.UnknownNameError(f"numtape: there is no {name!r}.{_near(name)}")
 
 
@@ -95,4 +115,4 @@ def _near(name: str) -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_public})
+    return sorted({*globals(), *_public, *_LAZY})

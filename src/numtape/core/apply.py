@@ -20,11 +20,14 @@ from ..errors import (
     OperandError,
     ShapeError,
 )
+from ..kernels.memory import keep_freed_memory
 from .context import State, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure
 from .record import Record, call_site, next_index, note, user_files
 from .value import Lifted, Value, Version, wrap
 from .write import link_version, read_stamp
+
+keep_freed_memory()
 
 _ndarray = np.ndarray
 _asarray = np.asarray

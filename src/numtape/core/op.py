@@ -73,10 +73,11 @@ Read = tuple[Reads, Any]
 class Rule:
     """A derivative rule with the places of what it reads."""
 
-    __slots__ = ("function", "operand", "operands", "reads", "reads_out", "run")
+    __slots__ = ("function", "is_product", "operand", "operands", "reads", "reads_out", "run")
 
     def __init__(self, function: RuleFunction, reads: tuple[Read, ...]) -> None:
         self.function = function
+        self.is_product = getattr(function, "is_product", False)
         self.reads = reads
         #: The position of the operand if the rule reads just one operand and nothing else; the fast path.
         self.operand: int | None = reads[0][1] if len(reads) == 1 and reads[0][0] is Reads.OPERAND else None
@@ -108,6 +109,15 @@ def shape_of(link: Any) -> Any:
 def same(g: Any) -> Any:
     """The rule of an argument that is passed on as it is; sweeps know it and do not call it."""
     return g
+
+
+def product(rule: RuleFunction) -> RuleFunction:
+    """Mark a rule that multiplies `g` by the one operand that it reads.
+
+    Where the other operand was repeated, the reverse sweep then sums the products without making them.
+    """
+    rule.is_product = True  # type: ignore[attr-defined]
+    return rule
 
 
 def _zeros(g: Any, shape: Any) -> Any:

@@ -80,8 +80,6 @@ def reverse(
                 continue
             if keeps_some and ((keep_all and type(g) is not list) or (wanted is not None and record in wanted)):
                 kept[record] = g
-                if not record.inputs:  # What lay behind this source was streamed past.
-                    continue
             if useful is not None and record not in useful:
                 continue
             if record.notes is not None:
@@ -97,6 +95,7 @@ def reverse(
                     link = links[position]
                     if useful is not None and link not in useful and link not in wanted:  # type: ignore[operator]
                         continue
+                    like = link if type(link) is Record else link.array
                     if function is None:
                         cotangent = g
                     elif reads is not None:
@@ -104,10 +103,15 @@ def reverse(
                         # A number; everything else may be dropped, overwritten, half or in need of wrapping.
                         if type(operand) is not _ndarray or operand.ndim:
                             operand = read(record, reads)
-                        cotangent = function(g, operand)
-                    else:
+                        if rule.is_product and record.shape != like.shape and type(operand) is type(g) is _ndarray:
+                            cotangent = sum_of_products(g, operand, like.shape)
+                        else:
+                            cotangent = function(g, operand)
+                    elif rule.reads or not op.is_elementwise:
                         cotangent = rule.run(g, record, reader, position)
-                    like = link if type(link) is Record else link.array
+                    else:
+                        # The same at each element: what was repeated is summed first, which leaves less to do.
+                        cotangent = function(g if record.shape == like.shape else unbroadcast(g, like.shape))
                     # An elementwise rule's result has the record's shape, which is cheaper to look at.
                     shape = record.shape if op.is_elementwise else cotangent.shape
                     if shape != like.shape or cotangent.dtype is not like.dtype:
@@ -135,10 +139,7 @@ def collect(targets: Sequence[Link], leaves: list[Link] | None = None) -> list[R
     found = {link for link in targets if type(link) is Record}
     stack = list(found)
     while stack:
-        record = stack.pop()
-        if leaves is not None and not record.inputs:
-            leaves.append(record)  # Its links were cut: what it stands for begins with it.
-        for link in record.inputs:
+        for link in stack.pop().inputs:
             if type(link) is Record:
                 if link not in found:
                     found.add(link)
@@ -274,6 +275,21 @@ def unbroadcast(cotangent: Any, shape: tuple[int, ...]) -> Any:
     if axes:
         cotangent = cotangent.sum(axis=axes, keepdims=True)
     return cotangent.reshape(shape)
+
+
+def sum_of_products(g: NDArray, factor: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """Return ``unbroadcast(g * factor, shape)`` without an array of the products."""
+    if factor.dtype != g.dtype or factor.ndim > g.ndim or 0 in g.shape:
+        summed: NDArray = unbroadcast(g * factor, shape)
+        return summed
+    # Axes are numbered as those of g; an axis of length 1 is left out of the factor and of the result.
+    axes = range(g.ndim)
+    first = g.ndim - factor.ndim
+    taken = [i for i, length in enumerate(factor.shape) if length != 1]
+    kept = [i + g.ndim - len(shape) for i, length in enumerate(shape) if length != 1]
+    factor = factor.reshape([factor.shape[i] for i in taken])
+    total: NDArray = np.einsum(g, axes, factor, [i + first for i in taken], kept)
+    return np.asarray(total).reshape(shape)
 
 
 def _free_operands(record: Record) -> None:

@@ -7,12 +7,14 @@ batches, then cuts their links: what is left of a record is the tangent of its t
 import sys
 from typing import Any, NoReturn
 
+import numpy as np
+
 from ..errors import GradientError
 from .context import current
 from .forward import Tangents, push_all
 from .op import Facts, Op
 from .reader import Reader
-from .record import Record
+from .record import Gone, Record
 from .tape import RecordingTape
 
 #: Records that wait to be pushed: enough to make the sweep's own overhead small.
@@ -87,13 +89,16 @@ def _raise_streamed(g: Any) -> NoReturn:
     )
 
 
-#: The op of a record whose links were cut.
+#: The inputs of a record whose links were cut: neither a record nor a source that anyone wants, so that sweeps which do
+#: not need what lay behind stop there.
+_CUT = (Gone((), np.dtype(np.float64)),)
+#: The op of such a record.
 STREAMED = Op(_streamed, _streamed, pulls={}, pushes={}, joint=_raise_streamed, facts=Facts(cost=lambda out: 0))
 
 
 def _cut(record: Record) -> None:
     record.op = STREAMED
-    record.inputs = ()
+    record.inputs = _CUT
     record.params = None
     record.needs = 0
     record.array = None

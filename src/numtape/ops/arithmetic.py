@@ -8,7 +8,7 @@ import numpy as np
 
 from .._typing import Array
 from ..core.declare import elementwise
-from ..core.op import ZERO, same
+from ..core.op import ZERO, product, same
 from ..errors import ArgumentError, OperandError
 from ..taylor import quotient
 from .bounds import clip as clip
@@ -51,7 +51,7 @@ def add(a: Array, b: Array, /) -> Array:
 
 @elementwise(
     np.multiply,
-    partials={"a": lambda g, b: g * b, "b": lambda g, a: g * a},
+    partials={"a": product(lambda g, b: g * b), "b": product(lambda g, a: g * a)},
     linear=("a", "b"),
     numpy=np.multiply,
     also=("multiply",),

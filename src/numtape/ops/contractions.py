@@ -360,7 +360,7 @@ def _einsum(arrays: Sequence[Array], /, *, subscripts: str) -> Array:
         while len(taken) > 1:
             first, second = taken.pop(0), taken.pop(0)
             kept = set(output).union(*(labels for labels, _ in (*taken, *terms)))
-            taken.insert(0, _product(*first, *second, kept))
+            taken.insert(0, _product(*first, *second, kept, output))
         terms += taken
     labels, out = _summed(*terms[0], set(output))
     out = out.transpose([labels.index(label) for label in output])
@@ -396,10 +396,15 @@ def _summed(labels: str, x: NDArray, kept: set[str]) -> tuple[str, NDArray]:
     return "".join(label for label in labels if label in kept), np.asarray(x.sum(axis=axes))
 
 
-def _product(a_labels: str, a: NDArray, b_labels: str, b: NDArray, kept: set[str]) -> tuple[str, NDArray]:
-    """Multiply two terms as a stack of matrices, which BLAS does, and sum over the labels that are not kept."""
+def _product(a_labels: str, a: NDArray, b_labels: str, b: NDArray, kept: set[str], output: str) -> tuple[str, NDArray]:
+    """Multiply two terms as a stack of matrices, which BLAS does, and sum over the labels that are not kept.
+
+    If the result has the labels of `output`, it is laid out in their order, as far as a matrix product can.
+    """
     a_labels, a = _summed(a_labels, a, kept.union(b_labels))
     b_labels, b = _summed(b_labels, b, kept.union(a_labels))
+    if output and output[-1] in a_labels and output[-1] not in b_labels:
+        a_labels, a, b_labels, b = b_labels, b, a_labels, a
     stack = [x for x in a_labels if x in b_labels and x in kept]
     summed = [x for x in a_labels if x in b_labels and x not in kept]
     rows = [x for x in a_labels if x not in b_labels]
@@ -410,8 +415,16 @@ def _product(a_labels: str, a: NDArray, b_labels: str, b: NDArray, kept: set[str
     left = left.reshape((*leading, math.prod(heights), math.prod(inner)))
     right = b.transpose([b_labels.index(x) for x in (*stack, *summed, *columns)])
     right = right.reshape((*leading, math.prod(inner), math.prod(widths)))
-    out = left @ right if summed else left * right
-    return "".join((*stack, *rows, *columns)), out.reshape((*leading, *heights, *widths))
+    if right.size * 4 < left.size:
+        right = np.ascontiguousarray(right)  # BLAS reads it again and again.
+    labels = "".join((*stack, *rows, *columns))
+    if not summed:
+        return labels, (left * right).reshape((*leading, *heights, *widths))
+    if len(rows) == len(columns) == 1 and set(labels) == set(output) and output[-1] == columns[0]:
+        out = np.empty([lengths[x] for x in output], np.result_type(a, b))
+        view = out.transpose([output.index(x) for x in labels])
+        return labels, np.matmul(left, right, out=view)
+    return labels, (left @ right).reshape((*leading, *heights, *widths))
 
 
 @face_of(_einsum)
