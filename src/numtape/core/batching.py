@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from .._typing import Dtype, Shape
+from .apply import apply
 from .value import Lifted
 
 if TYPE_CHECKING:
@@ -63,17 +64,11 @@ def run(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict
     return batch(op, operands, batched, params)
 
 
-def _call(op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
-    from .apply import apply
-
-    return apply(op, tuple(operands), params)
-
-
 def loop(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     """Run the members one by one and stack the results: right for every op."""
     size = next(len(x) for x, is_batched in zip(operands, batched, strict=True) if is_batched)
     results = [
-        _call(op, [x[i] if is_batched else x for x, is_batched in zip(operands, batched, strict=True)], params)
+        apply(op, [x[i] if is_batched else x for x, is_batched in zip(operands, batched, strict=True)], params)
         for i in range(size)
     ]
     if isinstance(results[0], tuple):
@@ -83,13 +78,13 @@ def loop(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dic
 
 def elementwise(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     """Line up the members' axes at the end, so that broadcasting keeps the batch axis in front."""
-    ndim = max(np.ndim(x) - is_batched for x, is_batched in zip(operands, batched, strict=True) if x is not None)
-    aligned = []
-    for x, is_batched in zip(operands, batched, strict=True):
-        if is_batched:
-            x = x.reshape((x.shape[0],) + (1,) * (ndim - x.ndim + 1) + x.shape[1:])
-        aligned.append(x)
-    return _call(op, aligned, params)
+    ndims = [getattr(x, "ndim", 0) - is_batched for x, is_batched in zip(operands, batched, strict=True)]
+    ndim = max(ndims)
+    aligned = [
+        x.reshape((x.shape[0],) + (1,) * (ndim - own) + x.shape[1:]) if is_batched and own < ndim else x
+        for x, own, is_batched in zip(operands, ndims, batched, strict=True)
+    ]
+    return apply(op, aligned, params)
 
 
 def along_axis(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
@@ -102,4 +97,4 @@ def along_axis(op: "Op", operands: Sequence[Any], batched: Sequence[bool], param
     if ndim == 0:
         return loop(op, operands, batched, params)
     shifted = tuple(a % ndim + 1 for a in axis) if isinstance(axis, tuple) else axis % ndim + 1
-    return _call(op, operands, {**params, "axis": shifted})
+    return apply(op, operands, {**params, "axis": shifted})
