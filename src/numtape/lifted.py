@@ -1,8 +1,10 @@
 """Tensors that stand for more than one array, with every op and method of `Tensor`: what sweeps compute on."""
 
 import math
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from . import ops
 from .core.batching import Batched
 from .core.value import Lifted
 from .errors import LeavesTapeError
@@ -37,8 +39,24 @@ class LiftedTensor(Lifted, Tensor):
         """The number of elements."""
         return math.prod(self.shape)
 
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of one array of this shape."""
+        return self.size * self.dtype.itemsize
+
+    def numel(self) -> int:
+        """Return the number of elements."""
+        return self.size
+
+    def dim(self) -> int:
+        """Return the number of axes."""
+        return self.ndim
+
     def __len__(self) -> int:
         return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(ops.unbind(self))
 
     def __repr__(self) -> str:
         return f"<{self.meaning} of shape {self.shape}, {self.dtype}>"

@@ -2,12 +2,12 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from . import ops, tree
+from . import tree
 from .api import jvp
 from .arguments import as_output, check_callable, check_connected
 from .core.apply import watch_on_use
@@ -36,9 +36,6 @@ class SeriesTensor(Series, LiftedTensor):
             args, kwargs = tree.unflatten((args, kwargs), leaves)
             return function(*args, **kwargs)
         return super().__array_function__(function, types, args, kwargs)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(ops.unbind(self))
 
 
 SeriesTensor.plain = SeriesTensor

@@ -22,7 +22,7 @@ from .core.apply import apply, as_operand
 from .core.context import State, current
 from .core.forward import fit, push
 from .core.op import Marker, Rule, same
-from .core.value import Lifted, Value, wrap
+from .core.value import Lifted, Value, array_of, wrap
 from .dtypes import FLOAT_DTYPES
 from .errors import NotDifferentiableError
 
@@ -88,6 +88,10 @@ class Series(Lifted):
     def inside(self) -> Any:
         """The value, by which rules tell which of several formulas is right."""
         return self.known[0]
+
+    def detached(self) -> Any:
+        """Return the value as a constant."""
+        return wrap(self.constant_class, array_of(self))
 
     def at(self, n: int) -> Any:
         """Return the n-th coefficient; None for zero."""

@@ -50,6 +50,10 @@ class Batched(Lifted):
         """All members."""
         return self.members
 
+    def detached(self) -> Self:
+        """Return the same members as constants."""
+        return self.of(self.members if isinstance(self.members, np.ndarray) else self.members.detach())
+
     def run_op(self, op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on all members."""
         batched = [isinstance(x, Batched) for x in operands]

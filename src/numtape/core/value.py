@@ -122,6 +122,10 @@ class Lifted(Value):
         """The array or tensor that holds the values; rules look at it to tell which of several formulas is right."""
         raise NotImplementedError
 
+    def detached(self) -> Any:
+        """Return the same as a constant."""
+        raise NotImplementedError
+
     def run_op(self, op: Any, operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op that has this value among its operands."""
         raise NotImplementedError

@@ -7,7 +7,7 @@ import numpy as np
 from .._typing import Array, Dtype, DtypeLike
 from ..core.declare import face_of, linear
 from ..core.op import Structure
-from ..core.value import Value, wrap
+from ..core.value import Lifted, Value, wrap
 from ..core.write import link_version
 from ..dtypes import as_dtype, float64
 from .samples import SHAPES, sample, values
@@ -52,6 +52,8 @@ def stop_gradient(x: Array) -> Array:
     """
     if not isinstance(x, Value):
         return x
+    if isinstance(x, Lifted):
+        return x.detached()
     constant = wrap(x.plain, x.array)
     link_version(x, constant)
     return constant

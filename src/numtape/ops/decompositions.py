@@ -8,6 +8,7 @@ import numpy as np
 from .._typing import Array, NDArray
 from ..core import batching
 from ..core.declare import composed, differentiable, face_of
+from ..core.value import array_of
 from ..errors import ArgumentError, GradientError, LinearAlgebraError, ShapeError
 from .joining import concat
 from .matrices import matmul
@@ -132,7 +133,7 @@ def cholesky(x: Array, upper: bool = False) -> Array:
 
 def _right_divided(x: Array, r: Array) -> Array:
     """Return ``x inv(r)`` for a triangular r of a QR decomposition."""
-    array = r.array if hasattr(r, "array") else r
+    array = array_of(r)
     sizes = np.abs(np.diagonal(array, axis1=-2, axis2=-1))
     limit = sizes.shape[-1] * np.finfo(sizes.dtype).eps * np.max(sizes, axis=-1, initial=0.0, keepdims=True)
     if np.any(sizes <= limit):

@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array, NDArray
 from ..core import batching
 from ..core.declare import composed, differentiable, face_of, numpy_faces
-from ..core.value import Value
+from ..core.value import Lifted, Value, array_of
 from ..errors import ArgumentError, GradientError, NotDifferentiableError, ShapeError
 from .matrices import matmul
 from .norms import norm
@@ -48,10 +48,9 @@ def _sign(u: NDArray, vh: NDArray) -> NDArray:
 
 def _cofactors_slope(t: Array, x: Array) -> Array:
     """Return the derivative of the cofactors in a direction; it is its own transpose, being a second derivative."""
-    if isinstance(x, Value):
-        if x.node is not None:
-            return _cofactors_slope_by_inverse(t, x)
-        x = x.array
+    if isinstance(x, Lifted) or (isinstance(x, Value) and x.node is not None):
+        return _cofactors_slope_by_inverse(t, x)
+    x = array_of(x)
     # In the bases of the singular vectors x is diagonal, and there d cof_ii = sum_k p_ik dx_kk and d cof_ij = -p_ij
     # dx_ji, where p_ij is the product of all singular values but the i-th and j-th.
     u, s, vh = np.linalg.svd(x, full_matrices=False)
@@ -64,7 +63,7 @@ def _cofactors_slope(t: Array, x: Array) -> Array:
 
 def _cofactors_slope_by_inverse(t: Array, x: Any) -> Array:
     # Third derivatives and on: with b = inv(x)^T, d cof = <b, dx> cof - cof dx^T b.
-    s = np.linalg.svd(x.array, compute_uv=False)
+    s = np.linalg.svd(array_of(x), compute_uv=False)
     if np.any(s[..., -1:] <= np.sqrt(np.finfo(s.dtype).eps) * s[..., :1]):
         raise NotDifferentiableError(
             f"det: x has shape {x.shape} and is singular or nearly so; there, only first and second derivatives are "
@@ -365,7 +364,7 @@ def _numpy_lstsq(a: Array, b: Array, rcond: float | None = None) -> tuple[Array,
     x = lstsq(a, b, rcond)
     s = svdvals(a)
     rows, columns = a.shape
-    lengths = s.array if isinstance(s, Value) else s
+    lengths = array_of(s)
     cutoff = max(rows, columns) * np.finfo(lengths.dtype).eps if rcond is None else rcond
     rank = int(np.sum(lengths > cutoff * np.max(lengths, initial=0.0)))
     rest = matmul(a, x) - b

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._typing import Array, Axis, Shape
 from ..core.declare import composed
-from ..core.value import Value
+from ..core.value import Lifted, array_of
 from ..errors import ArgumentError, AxisError, ShapeError
 from .samples import rejected, sample, values
 from .shapes import as_shape, axes_of, axis_of, broadcast_to, reshape, shape_of
@@ -47,7 +47,9 @@ def view(x: Array, *lengths: Any) -> Array:
     """
     shape = as_shape(lengths, "view")
     out = reshape(x, shape)
-    array, viewed = (v.array if isinstance(v, Value) else v for v in (x, out))
+    if isinstance(x, Lifted):
+        return out
+    array, viewed = array_of(x), array_of(out)
     if isinstance(array, np.ndarray) and array.size and not np.may_share_memory(array, viewed):
         raise ShapeError(
             f"view: x has shape {array.shape} and strides {array.strides}, of which shape {shape} cannot be a view; "
