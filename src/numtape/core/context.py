@@ -226,7 +226,7 @@ class entered:
     ) -> None:
         state = current()
         try:
-            if state.tapes:
+            if state.tapes and kind is None:
                 settle(state)  # Rules may raise, and enter scopes of their own: this one is left after them.
         finally:
             self._open.pop().is_left = True
