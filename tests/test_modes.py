@@ -3,6 +3,7 @@
 import gc
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -825,3 +826,27 @@ def test_bad_hooks_raise():
         "register_hook: halve returned Tensor of shape (1,) for a gradient of shape (2,) and dtype float32; a hook "
         "returns None or a tensor like the gradient."
     )
+
+
+# Memory.
+
+
+def smooth(w):
+    return lambda x: nt.sin(w @ nt.exp(-((w @ nt.tanh(w @ x)) ** 2)) + x) * nt.cos(x)
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+@pytest.mark.parametrize("order", [1, 2])
+def test_memory_is_at_most_three_times_the_result(mode, order):
+    w = np.random.default_rng(0).normal(size=(200, 200)) / 14
+    x = np.linspace(0.0, 1.0, 200)
+    function = smooth(w)
+    derivative = (
+        nt.jacobian(function, mode=mode) if order == 1 else nt.hessian(lambda x: (function(x) ** 2).sum(), mode=mode)
+    )
+    derivative(x)
+    tracemalloc.start()
+    result = derivative(x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 3 * result.nbytes

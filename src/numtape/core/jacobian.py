@@ -7,7 +7,7 @@ a column for each element of the source, or None where nothing connects them.
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,55 +130,59 @@ class Sweeper:
 
         Sources that are computed from one another can be taken as independent variables.
         """
-        self.tangents += sum(map(size_of, sources))
-        pieces: list[_Pieces] = [_Pieces(self, axis=1) for _ in targets]
-        for seeds, first, size, count in self._chunks(sources, are_independent):
-            for piece, arrived in zip(pieces, forward(seeds, targets, cls=self.cls), strict=True):
-                piece.put(arrived, first, size, count)
+        count = sum(map(size_of, sources))
+        self.tangents += count
+        pieces = [_Pieces(self, 1, count) for _ in targets]
+        for first in range(0, count, self.chunk_size):
+            size = min(self.chunk_size, count - first)
+            arrived = forward(self._seeds(sources, first, size, are_independent), targets, cls=self.cls)
+            # Nothing of one chunk is held while the next is swept.
+            for piece in reversed(pieces):
+                piece.put(arrived.pop(), first, size)
         return [piece.joined() for piece in pieces]
 
     def reverse(self, targets: Sequence[Link], sources: Sequence[Link]) -> list[Any]:
         """Return for each source a matrix with a row for each element of the targets; None if unconnected."""
-        self.cotangents += sum(map(size_of, targets))
-        pieces: list[_Pieces] = [_Pieces(self, axis=0) for _ in sources]
-        for seeds, first, size, count in self._chunks(targets, False):
-            found = reverse(seeds, sources, cls=self.cls)
-            for piece, source in zip(pieces, sources, strict=True):
-                piece.put(found.get(source), first, size, count)
-        return [piece.joined() for piece in pieces]
-
-    def _chunks(self, links: Sequence[Link], all_links: bool) -> Iterator[tuple[list[tuple[Link, Any]], int, int, int]]:
-        """Yield seeds for some of the unit vectors, the first one's number, how many they are and how many there are.
-
-        The vectors are those of the space of all elements of the links. A link without a part in them is left out,
-        unless all are wanted.
-        """
-        count = sum(map(size_of, links))
+        count = sum(map(size_of, targets))
+        self.cotangents += count
+        pieces = [_Pieces(self, 0, count) for _ in sources]
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
-            seeds = []
-            offset = 0
-            for link in links:
-                length = size_of(link)
-                if (offset < first + size and first < offset + length) or all_links:
-                    members = np.eye(size, length, first - offset, link.dtype).reshape((size, *link.shape))
-                    seeds.append((link, self.batch.of(members if self.cls is None else wrap(self.cls, members))))
-                offset += length
-            yield seeds, first, size, count
+            found = reverse(self._seeds(targets, first, size, False), sources, cls=self.cls)
+            for piece, source in zip(pieces, sources, strict=True):
+                piece.put(found.pop(source, None), first, size)
+            del found
+        return [piece.joined() for piece in pieces]
+
+    def _seeds(self, links: Sequence[Link], first: int, size: int, all_links: bool) -> list[tuple[Link, Any]]:
+        """Return `size` unit vectors from the `first` on, of the space of all elements of the links, as seeds.
+
+        A link without a part in them is left out, unless all are wanted.
+        """
+        seeds = []
+        offset = 0
+        for link in links:
+            length = size_of(link)
+            if (offset < first + size and first < offset + length) or all_links:
+                members = np.eye(size, length, first - offset, link.dtype).reshape((size, *link.shape))
+                seeds.append((link, self.batch.of(members if self.cls is None else wrap(self.cls, members))))
+            offset += length
+        return seeds
 
 
 class _Pieces:
     """A matrix that sweeps fill a few rows (axis 0) or columns (axis 1) at a time."""
 
-    def __init__(self, sweeper: Sweeper, axis: int) -> None:
+    def __init__(self, sweeper: Sweeper, axis: int, count: int) -> None:
         self.sweeper = sweeper
         self.axis = axis
+        self.count = count
         self.matrix: Any = None
         #: For recorded sweeps: how many rows or columns each part has, and the part, or None where it is zero.
         self.parts: list[tuple[int, Any]] = []
 
-    def put(self, arrived: Any, first: int, size: int, count: int) -> None:
-        """Put what `size` of `count` sweeps brought into its place."""
+    def put(self, arrived: Any, first: int, size: int) -> None:
+        """Put what `size` sweeps from the `first` on brought into its place."""
         # What is not batched does not depend on the seeds; being linear in them, it is zero.
         rows = arrived.members.reshape((size, -1)) if isinstance(arrived, Batched) else None
         if rows is not None and self.axis:
@@ -187,7 +191,8 @@ class _Pieces:
             self.parts.append((size, rows))
         elif rows is not None:
             if self.matrix is None:
-                self.matrix = np.zeros((rows.shape[0], count) if self.axis else (count, rows.shape[1]), rows.dtype)
+                shape = (rows.shape[0], self.count) if self.axis else (self.count, rows.shape[1])
+                self.matrix = np.zeros(shape, rows.dtype)
             part = slice(first, first + size)
             self.matrix[(slice(None), part) if self.axis else part] = rows
 
