@@ -850,3 +850,32 @@ def test_memory_is_at_most_three_times_the_result(mode, order):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= 3 * result.nbytes
+
+
+# Structures.
+
+
+def test_dicts_pair_by_key_not_by_order():
+    def function(p):
+        return p["a"] * 10.0 + p["b"]
+
+    primals = {"a": np.array([1.0]), "b": np.array([2.0])}
+    tangents = {"b": np.array([0.0]), "a": np.array([1.0])}
+    assert nt.jvp(function, primals, tangents)[1].tolist() == [10.0]
+    _, pull = nt.vjp(lambda x: {"a": x * 10.0, "b": x}, np.array([1.0]))
+    assert pull({"b": np.array([1.0]), "a": np.array([0.0])})[0].tolist() == [1.0]
+
+
+def test_another_structure_of_tangents_is_named():
+    primals = {"a": np.ones(1), "b": np.ones(1)}
+    with pytest.raises(ArgumentError) as caught:
+        nt.jvp(lambda p: p["a"], primals, {"a": np.ones(1), "c": np.ones(1)})
+    assert str(caught.value) == (
+        "jvp: the tangents have another structure than the arguments; tree: a dict of 'a', 'b' is wanted, not one of "
+        "'a', 'c'."
+    )
+    with pytest.raises(ArgumentError) as caught:
+        nt.jvp(lambda p: p["a"], primals, [np.ones(1), np.ones(1)])
+    assert str(caught.value) == (
+        "jvp: the tangents have another structure than the arguments; tree: a dict of 'a', 'b' is wanted, not list."
+    )

@@ -130,7 +130,7 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     is_recorded = must_record(inputs, is_tracked, outs)
 
     def pull(cotangents: Any) -> Any:
-        seeds = all_moved(name, "cotangent", cotangents, outs, title(function))
+        seeds = all_moved(name, "cotangent", cotangents, out_tree, outs, title(function))
         pairs = [(y, s) for y, s in zip(outs, seeds, strict=True) if y.node is not None]
         records_now = is_recorded or any(isinstance(s, Value) and s.node is not None for s in seeds)
         found: dict[Any, Any] = {}
@@ -162,7 +162,8 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool
     check_callable(name, function)
     args = primals if isinstance(primals, tuple) else (primals,)
     inputs = Arguments(name, args, tuple(range(len(args))))
-    moved = all_moved(name, "tangent", tangents, inputs.tensors, "the call")
+    given = tangents if isinstance(primals, tuple) else (tangents,)
+    moved = all_moved(name, "tangent", given, args, inputs.tensors, "the call")
     is_tracked = is_tracked_outside(inputs) or any(isinstance(t, Value) and t.node is not None for t in moved)
     is_streaming = not (is_tracked or inputs.has_tensors)
     tape = StreamingTape(_seeds(inputs, moved)) if is_streaming else None

@@ -236,8 +236,17 @@ def as_moved(name: str, kind: str, moved: Any, like: Any) -> Any:
     return moved
 
 
-def all_moved(name: str, kind: str, given: Any, like: Sequence[Any], owner: str) -> list[Any]:
-    """Return the leaves of a tree of tangents or cotangents, one for each of the tensors `like`, checked."""
+def all_moved(name: str, kind: str, given: Any, structure: Any, like: Sequence[Any], owner: str) -> list[Any]:
+    """Return the leaves of a tree of tangents or cotangents, checked.
+
+    Args:
+        name: of the transform, for messages.
+        kind: "tangent" or "cotangent".
+        given: the tree.
+        structure: a tree of the same structure, whose leaves are the tensors `like`.
+        like: the tensors.
+        owner: what has these tensors, for messages.
+    """
     leaves = tree.leaves(given)
     if len(leaves) != len(like):
         whose = "outputs" if kind == "cotangent" else "arguments"
@@ -245,6 +254,11 @@ def all_moved(name: str, kind: str, given: Any, like: Sequence[Any], owner: str)
         raise ArgumentError(
             f"{name}: {owner} has {len(like)} {whose}, but {len(leaves)} {kind}s were given; give one for each {each}."
         )
+    try:
+        leaves = tree.leaves_like(structure, given)
+    except ArgumentError as error:
+        whose = "outputs" if kind == "cotangent" else "arguments"
+        raise ArgumentError(f"{name}: the {kind}s have another structure than the {whose}; {error}") from error
     return [as_moved(name, kind, moved, x) for moved, x in zip(leaves, like, strict=True)]
 
 

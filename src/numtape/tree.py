@@ -109,6 +109,45 @@ def leaves(tree: Any) -> list[Any]:
     return found
 
 
+def leaves_like(tree: Any, other: Any) -> list[Any]:
+    """Return the leaves of a tree of the same structure as `tree`, in the order of that one's leaves.
+
+    The keys of dicts may be in another order; a list may stand for a tuple.
+
+    Example:
+        >>> nt.tree.leaves_like({"a": 1, "b": (2, 3)}, {"b": [20, 30], "a": 10})
+        [10, 20, 30]
+    """
+    node = _node(tree)
+    if node is None:
+        if _node(other) is not None:
+            raise ArgumentError(f"tree: a {type(other).__name__} stands where a leaf belongs.")
+        return [other]
+    if isinstance(tree, dict):
+        if not isinstance(other, dict) or other.keys() != tree.keys():
+            got = f"one of {_keys(other)}" if isinstance(other, dict) else type(other).__name__
+            raise ArgumentError(f"tree: a dict of {_keys(tree)} is wanted, not {got}.")
+        theirs = [other[key] for key in tree]
+    else:
+        theirs = _children(other)
+        if len(theirs) != len(_children(tree)) or _node(other) is None:
+            raise ArgumentError(f"tree: {_described(tree)} is wanted, not {_described(other)}.")
+    return [leaf for a, b in zip(_children(tree), theirs, strict=True) for leaf in leaves_like(a, b)]
+
+
+def _children(tree: Any) -> list[Any]:
+    node = _node(tree)
+    return [] if node is None else list(node[0](tree))
+
+
+def _keys(tree: dict[Any, Any]) -> str:
+    return ", ".join(repr(key) for key in tree) or "no keys"
+
+
+def _described(tree: Any) -> str:
+    return "None" if tree is None else f"a {type(tree).__name__} of {len(_children(tree))}"
+
+
 def unflatten(tree: Any, new: Iterable[Any]) -> Any:
     """Return a tree of the same structure with other leaves."""
     rest = iter(new)
@@ -140,8 +179,9 @@ def map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
         >>> nt.tree.map(lambda a, b: a + b, {"x": 1, "y": [2]}, {"x": 10, "y": [20]})
         {'x': 11, 'y': [22]}
     """
-    columns = [leaves(tree), *(leaves(other) for other in others)]
-    if any(len(column) != len(columns[0]) for column in columns):
-        counts = ", ".join(str(len(column)) for column in columns)
-        raise ArgumentError(f"tree.map: the trees have {counts} leaves; they must have the same structure.")
+    counts = [len(leaves(each)) for each in (tree, *others)]
+    if len(set(counts)) > 1:
+        shown = ", ".join(str(count) for count in counts)
+        raise ArgumentError(f"tree.map: the trees have {shown} leaves; they must have the same structure.")
+    columns = [leaves(tree), *(leaves_like(tree, other) for other in others)]
     return unflatten(tree, (function(*row) for row in zip(*columns, strict=True)))
