@@ -74,9 +74,7 @@ def hessians(report: Report, rounds: int, torch: Any, autograd: Any) -> None:
 
 
 def log_likelihood(xp: Any, logsumexp: Any, x: Any, identity: Any, constant: float) -> Callable[..., Any]:
-    """The log-likelihood of a mixture of Gaussians, by log-weights, means, and the triangular factors of the inverse
-    covariances: the logarithms of their diagonals and what is below.
-    """
+    """The log-likelihood of a mixture of Gaussians, by log-weights, means, and factors of the inverse covariances."""
 
     def function(alphas: Any, means: Any, diagonals: Any, lower: Any) -> Any:
         factors = lower + identity * xp.exp(diagonals)[:, None, :]

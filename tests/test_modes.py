@@ -4,6 +4,7 @@ import gc
 import itertools
 import math
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from numtape.errors import (
     NotConnectedError,
     OperandError,
     ShapeError,
+    StreamedError,
 )
 from numtape.lifted import BatchedTensor
 
@@ -208,22 +210,85 @@ def test_an_error_inside_leaves_the_state_as_it_was():
     assert nt.jvp(lambda x: x * x, 3.0, 1.0) == (9.0, 6.0)
 
 
-def test_backward_inside_of_a_streamed_function_raises():
-    w = nt.tensor(2.0, requires_grad=True)
+def test_backward_inside_of_a_function_works_as_it_does_in_reverse_mode():
+    w = nt.tensor(2.0, dtype=nt.float64, requires_grad=True)
 
-    def odd(x):
-        y = w * x
+    def function(x):
+        y = x * 1.0
         for _ in range(300):
             y = y * 1.0
-        y.sum().backward()
-        return y
+        (w * w).backward()
+        return y * w.grad
 
-    with pytest.raises(GradientError) as caught:
-        nt.jvp(odd, np.ones(2, np.float32), np.ones(2, np.float32))
-    assert str(caught.value) == (
-        "backward: the loss was computed inside of a function that nt.jvp differentiates, which keeps no graph; use "
-        "nt.grad inside of it, or call jvp with tensors instead of arrays."
-    )
+    assert nt.jvp(function, 3.0, 1.0) == (12.0, 4.0)
+
+
+def test_a_function_that_differentiates_past_what_was_streamed_runs_again_with_all_kept():
+    def by_entered_tape(x):
+        h = nt.tanh(x * 2.0)
+        with nt.Tape() as tape:
+            loss = (h**2).sum()
+        return tape.gradient(loss, x)
+
+    def by_watching_tape(x):
+        tape = nt.GradientTape()
+        tape.watch(x)
+        y = nt.tanh(x * 2.0)
+        for _ in range(300):
+            y = y * 1.0
+        return tape.gradient((y**2).sum(), x)
+
+    expected = nt.hessian(lambda x: (nt.tanh(x * 2.0) ** 2).sum())(POINT) @ np.ones(4)
+    for function in (by_entered_tape, by_watching_tape):
+        value, slope = nt.jvp(function, POINT, np.ones(4))
+        close(value, nt.grad(lambda x: (nt.tanh(x * 2.0) ** 2).sum())(POINT))
+        close(slope, expected)
+
+
+def test_a_function_that_runs_again_draws_the_same_random_numbers():
+    def function(x):
+        mask = nt.rand(4, dtype=nt.float64)
+        h = x * mask
+        with nt.Tape() as tape:
+            loss = (h**2).sum()
+        return tape.gradient(loss, x)
+
+    nt.seed(3)
+    value, _ = nt.jvp(function, POINT, np.ones(4))
+    nt.seed(3)
+    close(value, 2 * POINT * nt.rand(4, dtype=nt.float64).numpy() ** 2)
+
+
+def test_what_a_streamed_function_keeps_cannot_be_differentiated_later():
+    kept = []
+    nt.jvp(lambda x: kept.append((x * x).sum()) or x, POINT, POINT)
+    with pytest.raises(StreamedError, match="a forward derivative has streamed past"):
+        kept[0].backward()
+
+
+def test_work_in_other_threads_is_differentiated_forward():
+    def function(x):
+        with ThreadPoolExecutor(1) as pool:
+            a = pool.submit(lambda: nt.sin(x)).result()
+        return a * x
+
+    close(nt.jvp(function, POINT, np.ones(4))[1], np.cos(POINT) * POINT + np.sin(POINT))
+    total = lambda x: function(x).sum()  # noqa: E731
+    close(nt.hvp(total, POINT, np.ones(4)), nt.hessian(total)(POINT) @ np.ones(4))
+
+
+def test_streaming_memory_does_not_grow_with_large_arrays():
+    def chain(x):
+        for _ in range(200):
+            x = nt.sin(x)
+        return x
+
+    x = np.ones(100_000)
+    tracemalloc.start()
+    nt.jvp(chain, x, x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 12 * x.nbytes
 
 
 def test_a_vjp_inside_of_a_streamed_function_can_be_pulled_later():
@@ -616,32 +681,62 @@ BAD = {
     "a tangent of another shape": (
         lambda: nt.jvp(lambda x: x, np.ones(3), np.ones(2)),
         ShapeError,
-        "jvp: a tangent has shape (2,) and its argument (3,); they must be equal.",
+        "jvp: tangent 0 has shape (2,) and its argument (3,); they must be equal.",
     ),
     "a complex tangent": (
         lambda: nt.jvp(lambda x: x, np.ones(2), np.ones(2, complex)),
         OperandError,
-        "jvp: a tangent is a tensor, an array or a real number, not ndarray (complex128).",
+        "jvp: tangent 0 is a ndarray (complex128); it must be real numbers.",
     ),
     "a tangent of integers": (
         lambda: nt.jvp(lambda x: x, nt.ones(2), nt.tensor([1, 2])),
         DtypeError,
-        "jvp: a tangent has dtype int64; use astype(float32).",
+        "jvp: tangent 0 has dtype int64; use astype(float32).",
     ),
     "a tangent of text": (
         lambda: nt.jvp(lambda x: x, np.ones(2), "up"),
         OperandError,
-        "jvp: a tangent is a tensor, an array or a real number, not str (<U2).",
+        "jvp: tangent 0 is a str (<U2); it must be real numbers.",
     ),
     "too few tangents": (
         lambda: nt.jvp(lambda x, y: x * y, (1.0, 2.0), (1.0,)),
         ArgumentError,
         "jvp: the call has 2 arguments, but 1 tangents were given; give one for each argument.",
     ),
+    "a tangent of another float": (
+        lambda: nt.jvp(lambda x: x, np.ones(2, np.float32), np.ones(2)),
+        DtypeError,
+        "jvp: tangent 0 has dtype float64 and its argument float32; use astype(float32).",
+    ),
+    "a function that returns None": (
+        lambda: nt.jvp(lambda x: None, 1.0, 1.0),
+        OperandError,
+        "jvp: <lambda> returned None; it must return a tensor or a tree of them.",
+    ),
+    "an array computed beside the tape": (
+        lambda: nt.grad(lambda x: (x.numpy() ** 2).sum())(np.ones(2)),
+        NotConnectedError,
+        None,
+    ),
+    "elementwise_grad by one argument twice": (
+        lambda: nt.elementwise_grad(lambda x, y: x * y, (0, 0))(np.ones(2), np.ones(2)),
+        ArgumentError,
+        "elementwise_grad: argnums is (0, 0); each argument may be named once.",
+    ),
+    "elementwise_grad of a pair": (
+        lambda: nt.elementwise_grad(lambda x: (x, x))(np.ones(2)),
+        OperandError,
+        "elementwise_grad: <lambda> returned tuple; it must return a tensor.",
+    ),
+    "hvp of a vector": (
+        lambda: nt.hvp(lambda x: x, np.ones(2), np.ones(2)),
+        ShapeError,
+        "hvp: <lambda> returned shape (2,); a gradient is of a scalar. Use sum(), or nt.vjp for other cotangents.",
+    ),
     "an integer argument of jvp": (
         lambda: nt.jvp(lambda x: x, np.array([1, 2]), np.ones(2)),
         DtypeError,
-        "jvp: an argument has dtype int64, which has no derivative; use astype(float).",
+        "jvp: argument 0 has dtype int64, which has no derivative; use astype(float).",
     ),
     "a function that returns text": (
         lambda: nt.jacobian(lambda x: "text")(np.ones(2)),

@@ -12,6 +12,7 @@ from .arguments import (
     Arguments,
     all_moved,
     as_output,
+    as_outputs,
     check_argnums,
     check_callable,
     check_connected,
@@ -23,12 +24,14 @@ from .arguments import (
     split_aux,
     title,
 )
+from .core.context import current
 from .core.forward import fit
 from .core.gradients import as_tensor, link_of, push_forward, sweep
 from .core.reverse import own_array
+from .core.stream import thread_stream
 from .core.streaming import StreamingTape
 from .core.value import Value, wrap
-from .errors import ShapeError
+from .errors import ShapeError, StreamedError
 
 
 def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -43,10 +46,11 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: 
         >>> nt.value_and_grad(lambda x: (x ** 2).sum())(np.array([1.0, 2.0]))
         (5.0, array([2., 4.]))
     """
-    return _value_and_grad("value_and_grad", function, argnums, has_aux)
+    return gradients_of("value_and_grad", function, argnums, has_aux)
 
 
-def _value_and_grad(name: str, function: Callable[..., Any], argnums: Argnums, has_aux: bool) -> Callable[..., Any]:
+def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_aux: bool) -> Callable[..., Any]:
+    """Do what `value_and_grad` does, for any transform."""
     check_callable(name, function)
     check_argnums(name, argnums)
 
@@ -58,8 +62,9 @@ def _value_and_grad(name: str, function: Callable[..., Any], argnums: Argnums, h
         aux = None
         if has_aux:
             out, aux = split_aux(name, function, out)
+        is_tensor = isinstance(out, Value)
         out = as_output(name, function, out)
-        check_connected(name, function, [out], last_exit)
+        check_connected(name, function, [out], last_exit, is_tensor)
         if out.array.size != 1:
             raise ShapeError(
                 f"{name}: {title(function)} returned shape {out.shape}; a gradient is of a scalar. Use sum(), or "
@@ -91,7 +96,7 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = Fal
         >>> nt.grad(nt.grad(lambda x: x ** 3))(2.0)
         12.0
     """
-    both = _value_and_grad("grad", function, argnums, has_aux)
+    both = gradients_of("grad", function, argnums, has_aux)
 
     @functools.wraps(function, assigned=("__doc__",), updated=())
     def differentiated(*args: Any, **kwargs: Any) -> Any:
@@ -101,45 +106,56 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = Fal
     return differentiated
 
 
-def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
+def vjp(function: Callable[..., Any], *args: Any, argnums: Argnums | None = None, has_aux: bool = False) -> Any:
     """Return the value of a function and a function that takes cotangents of it to cotangents of the arguments.
 
     Args:
         function: takes tensors and returns a tensor or a tree of tensors; with `has_aux`, a pair of that and anything.
         args: where to evaluate it: tensors, arrays, numbers and trees of them.
+        argnums: which arguments to differentiate by; all if not given.
         has_aux: whether `function` returns a pair; its second part is then the third result.
 
     Returns:
-        The value, and a function that returns a tuple with a cotangent for each argument; it may be called often.
+        The value, and a function that returns a tuple with a cotangent for each argument (that one's cotangent if
+        `argnums` is a number); it may be called often.
 
     Example:
         >>> y, pull = nt.vjp(lambda x: x * 2.0, np.array([1.0, 2.0]))
         >>> pull(np.array([1.0, 10.0]))
         (array([ 2., 20.]),)
     """
-    name = "vjp"
+    numbers = tuple(range(len(args))) if argnums is None else argnums
+    value, pull, aux = pulled("vjp", function, args, {}, numbers, has_aux)
+    return (value, pull, aux) if has_aux else (value, pull)
+
+
+def pulled(
+    name: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    argnums: Argnums,
+    has_aux: bool,
+) -> tuple[Any, Callable[[Any], Any], Any]:
+    """Do what `vjp` does, for any transform."""
     check_callable(name, function)
-    inputs = Arguments(name, args, tuple(range(len(args))))
+    check_argnums(name, argnums)
+    inputs = Arguments(name, args, argnums)
     is_tracked = is_tracked_outside(inputs)
-    out_tree, last_exit = run(function, inputs, {})
-    aux = None
-    if has_aux:
-        out_tree, aux = split_aux(name, function, out_tree)
-    outs = [as_output(name, function, out) for out in tree.leaves(out_tree)]
-    check_connected(name, function, outs, last_exit)
+    out_tree, outs, aux = _run(name, function, inputs, kwargs, has_aux)
     is_recorded = must_record(inputs, is_tracked, outs)
 
     def pull(cotangents: Any) -> Any:
         seeds = all_moved(name, "cotangent", cotangents, out_tree, outs, title(function))
         pairs = [(y, s) for y, s in zip(outs, seeds, strict=True) if y.node is not None]
-        records_now = is_recorded or any(isinstance(s, Value) and s.node is not None for s in seeds)
+        is_moving = any(isinstance(s, Value) and s.node is not None for s in seeds)
+        records_now = current().grad and (is_recorded or is_moving)
         found: dict[Any, Any] = {}
         if pairs:
             found = sweep([y for y, _ in pairs], [s for _, s in pairs], inputs.tensors, create_graph=records_now)
         return inputs.results(delivered(inputs, found, records_now))
 
-    value = tree.unflatten(out_tree, plain_values(inputs, outs, is_recorded))
-    return (value, pull, aux) if has_aux else (value, pull)
+    return tree.unflatten(out_tree, plain_values(inputs, outs, is_recorded)), pull, aux
 
 
 def jvp(function: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
@@ -158,35 +174,78 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool
         >>> nt.jvp(lambda x: x ** 2, np.array([1.0, 2.0]), np.array([1.0, 10.0]))
         (array([1., 4.]), array([ 2., 40.]))
     """
-    name = "jvp"
+    value, derivative, aux = pushed("jvp", function, primals, tangents, has_aux)
+    return (value, derivative, aux) if has_aux else (value, derivative)
+
+
+def pushed(
+    name: str, function: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False
+) -> tuple[Any, Any, Any]:
+    """Do what `jvp` does, for any transform."""
     check_callable(name, function)
     args = primals if isinstance(primals, tuple) else (primals,)
-    inputs = Arguments(name, args, tuple(range(len(args))))
     given = tangents if isinstance(primals, tuple) else (tangents,)
+    inputs = Arguments(name, args, tuple(range(len(args))))
     moved = all_moved(name, "tangent", given, args, inputs.tensors, "the call")
     is_tracked = is_tracked_outside(inputs) or any(isinstance(t, Value) and t.node is not None for t in moved)
-    is_streaming = not (is_tracked or inputs.has_tensors)
-    tape = StreamingTape(_seeds(inputs, moved)) if is_streaming else None
-    aux = None
+    if is_tracked or inputs.has_tensors:
+        return _stored(name, function, inputs, moved, has_aux, is_tracked)
+    stream = thread_stream()
+    before = stream.key, stream.counter
     try:
-        out_tree, last_exit = run(function, inputs, {}, tape)
-        if has_aux:
-            out_tree, aux = split_aux(name, function, out_tree)
-        outs = [as_output(name, function, out) for out in tree.leaves(out_tree)]
-        check_connected(name, function, outs, last_exit)
-        if tape is not None:
-            is_recorded = False
-            pushed = [tape.tangents.get(link_of(out)) for out in outs]
-        else:
-            is_recorded = must_record(inputs, is_tracked, outs)
-            pushed = push_forward(outs, inputs.tensors, moved, create_graph=is_recorded) if outs else []
+        return _streamed(name, function, inputs, moved, has_aux)
+    except StreamedError:
+        # The function differentiates backward past what was streamed: it runs again with all kept, on the same numbers.
+        stream.key, stream.counter = before
+        return _stored(name, function, inputs, moved, has_aux, is_tracked)
+
+
+def _streamed(
+    name: str, function: Callable[..., Any], inputs: Arguments, moved: list[Any], has_aux: bool
+) -> tuple[Any, Any, Any]:
+    """Push tangents while the function runs; what it records is forgotten on the way."""
+    tape = StreamingTape(_seeds(inputs, moved))
+    try:
+        out_tree, outs, aux = _run(name, function, inputs, {}, has_aux, tape)
+        found = [tape.tangent_of(link_of(out)) for out in outs]
     finally:
-        if tape is not None:
-            tape.end()
-    value = tree.unflatten(out_tree, _as_given(inputs, plain_values(inputs, outs, is_recorded)))
-    derivatives = [_as_derivative(inputs, pushed.pop(0), out, is_recorded) for out in outs]
-    derivative = tree.unflatten(out_tree, _as_given(inputs, derivatives))
-    return (value, derivative, aux) if has_aux else (value, derivative)
+        tape.end()
+    return (*_with_derivatives(inputs, out_tree, outs, found, False), aux)
+
+
+def _stored(
+    name: str, function: Callable[..., Any], inputs: Arguments, moved: list[Any], has_aux: bool, is_tracked: bool
+) -> tuple[Any, Any, Any]:
+    """Record the function, then sweep; the sweep is recorded as well if something may differentiate through it."""
+    out_tree, outs, aux = _run(name, function, inputs, {}, has_aux)
+    is_recorded = must_record(inputs, is_tracked, outs)
+    found = push_forward(outs, inputs.tensors, moved, create_graph=is_recorded)
+    return (*_with_derivatives(inputs, out_tree, outs, found, is_recorded), aux)
+
+
+def _run(
+    name: str,
+    function: Callable[..., Any],
+    inputs: Arguments,
+    kwargs: dict[str, Any],
+    has_aux: bool,
+    tape: StreamingTape | None = None,
+) -> tuple[Any, list[Any], Any]:
+    """Call a function; return what it returned, its leaves as tensors, and the auxiliary part."""
+    out_tree, last_exit = run(function, inputs, kwargs, tape)
+    aux = None
+    if has_aux:
+        out_tree, aux = split_aux(name, function, out_tree)
+    return out_tree, as_outputs(name, function, out_tree, last_exit), aux
+
+
+def _with_derivatives(
+    inputs: Arguments, out_tree: Any, outs: list[Any], found: list[Any], is_recorded: bool
+) -> tuple[Any, Any]:
+    """Return the value of a function and its derivative as the caller wants them."""
+    values = _as_numbers(plain_values(inputs, outs, is_recorded))
+    derivatives = _as_numbers([_as_derivative(inputs, found.pop(0), out, is_recorded) for out in outs])
+    return tree.unflatten(out_tree, values), tree.unflatten(out_tree, derivatives)
 
 
 def _seeds(inputs: Arguments, moved: list[Any]) -> dict[Any, Any]:
@@ -205,6 +264,6 @@ def _as_derivative(inputs: Arguments, tangent: Any, out: Any, is_recorded: bool)
     return own_array(tangent, out.array)
 
 
-def _as_given(inputs: Arguments, results: list[Any]) -> list[Any]:
+def _as_numbers(results: list[Any]) -> list[Any]:
     """Make Python numbers of scalars among arrays."""
     return [x.item() if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in results]

@@ -33,8 +33,8 @@ class Arguments:
     __slots__ = ("args", "given", "has_tensors", "is_single", "tensors", "trees")
 
     def __init__(self, name: str, args: tuple[Any, ...], argnums: Argnums) -> None:
-        self.is_single = isinstance(argnums, int)
-        numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+        self.is_single = isinstance(argnums, int | np.integer)
+        numbers = [int(argnums)] if isinstance(argnums, int | np.integer) else list(argnums)
         for number in numbers:
             if not -len(args) <= number < len(args):
                 raise ArgumentError(
@@ -49,13 +49,13 @@ class Arguments:
         self.tensors: list[Any] = []
         for number, argument in zip(numbers, self.trees, strict=True):
             if tree.is_leaf(argument):
-                source = _as_source(name, argument)
+                source = _as_source(name, argument, number)
                 self.given.append(argument)
                 self.tensors.append(source)
                 replaced[number] = source
             else:
                 leaves = tree.leaves(argument)
-                tensors = [_as_source(name, leaf) for leaf in leaves]
+                tensors = [_as_source(name, leaf, number) for leaf in leaves]
                 self.given += leaves
                 self.tensors += tensors
                 replaced[number] = tree.unflatten(argument, tensors)
@@ -74,9 +74,9 @@ class Arguments:
         return tuple(tree.unflatten(t, [next(rest) for _ in tree.leaves(t)]) for t in self.trees)
 
 
-def _as_source(name: str, leaf: Any) -> Any:
+def _as_source(name: str, leaf: Any, number: int) -> Any:
     if isinstance(leaf, Value):
-        _check_float(name, leaf.dtype)
+        _check_float(name, leaf.dtype, number)
         state = current()
         if leaf.node is None and state.watch_all:
             watch_on_use(state, leaf)
@@ -88,12 +88,12 @@ def _as_source(name: str, leaf: Any) -> Any:
         isinstance(leaf, bool) or not isinstance(leaf, float | int | complex | np.ndarray | np.generic)
     ):
         raise OperandError(
-            f"{name}: cannot differentiate by an argument of type {type(leaf).__name__}; arguments are tensors, "
+            f"{name}: cannot differentiate by argument {number}, of type {type(leaf).__name__}; arguments are tensors, "
             "arrays, numbers and trees of them."
         )
     array = np.asarray(leaf, np.float64) if isinstance(leaf, float | int) else np.asarray(leaf)
     if array.dtype is not float64:
-        _check_float(name, array.dtype)
+        _check_float(name, array.dtype, number)
     return _source(Tensor, array, None)
 
 
@@ -104,14 +104,14 @@ def _source(cls: type[Value], array: Any, version: Any) -> Any:
     return source
 
 
-def _check_float(name: str, dtype: Any) -> None:
+def _check_float(name: str, dtype: Any, number: int) -> None:
     if dtype.kind == "c":
         raise DtypeError(
-            f"{name}: an argument has dtype {dtype}, but numtape computes with real numbers; pass real and imaginary "
-            "parts as two arguments."
+            f"{name}: argument {number} has dtype {dtype}, but numtape computes with real numbers; pass real and "
+            "imaginary parts as two arguments."
         )
     if not is_float(dtype):
-        raise DtypeError(f"{name}: an argument has dtype {dtype}, which has no derivative; use astype(float).")
+        raise DtypeError(f"{name}: argument {number} has dtype {dtype}, which has no derivative; use astype(float).")
 
 
 def is_tracked_outside(inputs: Arguments) -> bool:
@@ -173,16 +173,33 @@ def run(
         thread.last_exit = thread.last_exit or before
 
 
-def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any], last_exit: _Exit) -> None:
-    """Raise if a function returned only constants after a tracked tensor became a plain float inside of it.
+def as_outputs(name: str, function: Callable[..., Any], out_tree: Any, last_exit: _Exit) -> list[Any]:
+    """Return the leaves of what a function returned as tensors, checked."""
+    given = tree.leaves(out_tree)
+    if not given:
+        raise OperandError(
+            f"{name}: {title(function)} returned {out_tree!r}; it must return a tensor or a tree of them."
+        )
+    outs = [as_output(name, function, out) for out in given]
+    check_connected(name, function, outs, last_exit, are_tensors=all(isinstance(out, Value) for out in given))
+    return outs
 
-    item() is explicit, but float() is also what ``math.sin(x)`` and ``array[0] = x`` call.
+
+def check_connected(
+    name: str, function: Callable[..., Any], outs: Sequence[Any], last_exit: _Exit, are_tensors: bool = True
+) -> None:
+    """Raise if a function returned only constants after a tracked tensor left the tape inside of it.
+
+    A tensor made after item() or numpy() is a constant by the user's will; but float() is also what ``math.sin(x)`` and
+    ``array[0] = x`` call, and a result that is no tensor at all was computed beside the tape.
     """
-    if last_exit is not None and last_exit[2] == "float()" and all(out.node is None for out in outs):
+    if last_exit is None or any(out.node is not None for out in outs):
+        return
+    if last_exit[2] == "float()" or not are_tensors:
         raise NotConnectedError(
-            f"{name}: {title(function)} returned a constant, and a tracked tensor was made a plain number by float() "
-            f"at {describe_site(*last_exit[:2])}, so its gradient would be lost. Use nt functions instead of math, "
-            "nt.stack instead of filling an array, and item() if a plain number is meant."
+            f"{name}: {title(function)} returned a constant, and a tracked tensor left the tape by {last_exit[2]} at "
+            f"{describe_site(*last_exit[:2])}, so its gradient would be lost. Use nt functions instead of math, "
+            "nt.stack instead of filling an array, and return a tensor if a constant is meant."
         )
 
 
@@ -196,7 +213,7 @@ def check_callable(name: str, function: Any) -> None:
 
 def check_argnums(name: str, argnums: Any) -> None:
     numbers = argnums if isinstance(argnums, list | tuple) else (argnums,)
-    if not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
+    if not all(isinstance(number, int | np.integer) and not isinstance(number, bool) for number in numbers):
         raise ArgumentError(
             f"{name}: argnums is {argnums!r}; it must be an integer or a tuple of integers. The function's arguments "
             f"go to the result: nt.{name}(f)(x)."
@@ -219,21 +236,22 @@ def as_output(name: str, function: Callable[..., Any], out: Any) -> Any:
     raise OperandError(f"{name}: {title(function)} returned {type(out).__name__}; it must return {what}{hint}.")
 
 
-def as_moved(name: str, kind: str, moved: Any, like: Any) -> Any:
+def as_moved(name: str, kind: str, moved: Any, like: Any, number: int = 0) -> Any:
     """Return a tangent or cotangent, checked: a tensor as it is, all else as an array of the right dtype."""
+    title = f"{name}: {kind} {number}"
+    whose = "output" if kind == "cotangent" else "argument"
     if not isinstance(moved, Value):
         array = np.asarray(moved)
         if not is_float(array.dtype) and array.dtype.kind not in "iu":
-            raise OperandError(
-                f"{name}: a {kind} is a tensor, an array or a real number, not {type(moved).__name__} ({array.dtype})."
-            )
-        moved = array.astype(like.dtype)
+            raise OperandError(f"{title} is a {type(moved).__name__} ({array.dtype}); it must be real numbers.")
     elif not is_float(moved.dtype):
-        raise DtypeError(f"{name}: a {kind} has dtype {moved.dtype}; use astype({like.dtype}).")
-    if moved.shape != like.shape:
-        whose = "output" if kind == "cotangent" else "argument"
-        raise ShapeError(f"{name}: a {kind} has shape {moved.shape} and its {whose} {like.shape}; they must be equal.")
-    return moved
+        raise DtypeError(f"{title} has dtype {moved.dtype}; use astype({like.dtype}).")
+    is_float_array = isinstance(moved, Value | np.ndarray) and is_float(moved.dtype)
+    if kind == "tangent" and is_float_array and moved.dtype != like.dtype:
+        raise DtypeError(f"{title} has dtype {moved.dtype} and its {whose} {like.dtype}; use astype({like.dtype}).")
+    if np.shape(moved) != like.shape:
+        raise ShapeError(f"{title} has shape {np.shape(moved)} and its {whose} {like.shape}; they must be equal.")
+    return moved if isinstance(moved, Value) else np.asarray(moved).astype(like.dtype)
 
 
 def all_moved(name: str, kind: str, given: Any, structure: Any, like: Sequence[Any], owner: str) -> list[Any]:
@@ -259,7 +277,7 @@ def all_moved(name: str, kind: str, given: Any, structure: Any, like: Sequence[A
     except ArgumentError as error:
         whose = "outputs" if kind == "cotangent" else "arguments"
         raise ArgumentError(f"{name}: the {kind}s have another structure than the {whose}; {error}") from error
-    return [as_moved(name, kind, moved, x) for moved, x in zip(leaves, like, strict=True)]
+    return [as_moved(name, kind, moved, x, i) for i, (moved, x) in enumerate(zip(leaves, like, strict=True))]
 
 
 def split_aux(name: str, function: Callable[..., Any], out: Any) -> tuple[Any, Any]:
@@ -277,8 +295,8 @@ def plain_values(inputs: Arguments, outs: Sequence[Any], is_recorded: bool) -> l
     """Return outputs as the caller wants them: tracked tensors, plain tensors, or arrays that are not an argument's."""
     if is_recorded:
         return list(outs)
-    held = {id(source.array) for source in inputs.tensors}
-    arrays = [out.array.copy() if id(out.array) in held else out.array for out in outs]
+    held = [source.array for source in inputs.tensors]
+    arrays = [out.array.copy() if any(np.may_share_memory(out.array, x) for x in held) else out.array for out in outs]
     return [wrap(out.plain, array) for out, array in zip(outs, arrays, strict=True)] if inputs.has_tensors else arrays
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 from typing import Any, TypeVar
 
 from .errors import ArgumentError
@@ -43,7 +44,7 @@ class SchedulerConfig:
         object.__setattr__(self, "strategy", strategy)
         for name in ("forward_mode_threshold", "reverse_mode_threshold"):
             value: Any = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
                 raise ArgumentError(f"SchedulerConfig: {name} is {value!r}; it must be a positive number.")
         if self.reverse_mode_threshold > self.forward_mode_threshold:
             raise ArgumentError(

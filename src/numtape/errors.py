@@ -105,6 +105,14 @@ class LeavesTapeError(NumtapeError, TypeError):
     """
 
 
+class StreamedError(GradientError):
+    """A tensor made inside of a function that `nt.jvp` streamed was differentiated afterwards: its graph is gone.
+
+    Fails: ``nt.jvp(lambda x: kept.append(x * x) or x, 1.0, 1.0); kept[0].backward()``. Repair: `nt.grad` inside of the
+    function, or tensors as the arguments of `jvp`.
+    """
+
+
 class TapeConsumedError(GradientError):
     """A tape that is not persistent was asked for a second gradient.
 
@@ -130,6 +138,20 @@ class MissingExtraError(NumtapeError, ImportError):
     """An optional package is not installed.
 
     Fails: ``nt.digamma(x)`` without SciPy. Repair: ``pip install numtape[scipy]``.
+    """
+
+
+class SavedFileError(NumtapeError, ValueError):
+    """A file is not one that `nt.load` reads, or breaks the rules of its format. Nothing of it is loaded.
+
+    Fails: ``nt.load("model.pt")``. Repair: convert it, as the message says.
+    """
+
+
+class DamagedFileError(SavedFileError):
+    """A file was cut short, or its bytes changed since it was written. Nothing of it is loaded.
+
+    Fails: ``nt.load(path)`` after a bit of the file flipped. Repair: load another copy, as `Checkpoints` does.
     """
 
 

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from . import tree
-from .api import grad, jvp, vjp
+from .api import gradients_of, pulled, pushed
 from .arguments import (
     Argnums,
     Arguments,
-    as_output,
+    as_outputs,
     check_argnums,
     check_callable,
-    check_connected,
     is_tracked_outside,
     must_record,
     run,
@@ -73,8 +72,7 @@ def jacobian(
         aux = None
         if has_aux:
             out_tree, aux = split_aux(name, function, out_tree)
-        outs = [as_output(name, function, out) for out in tree.leaves(out_tree)]
-        check_connected(name, function, outs, last_exit)
+        outs = as_outputs(name, function, out_tree, last_exit)
         is_recorded = must_record(inputs, is_tracked, outs)
         blocks = matrix_blocks(outs, inputs.tensors, chosen, chunk_size, is_recorded)
         rows = [inputs.results(_shaped(inputs, row, out, is_recorded)) for row, out in zip(blocks, outs, strict=True)]
@@ -116,8 +114,7 @@ def hessian(
         aux = None
         if has_aux:
             out, aux = split_aux(name, function, out)
-        out = as_output(name, function, out)
-        check_connected(name, function, [out], last_exit)
+        (out,) = as_outputs(name, function, [out], last_exit)
         if math.prod(out.shape) != 1:
             raise ShapeError(
                 f"{name}: {title(function)} returned shape {out.shape}; a Hessian is of a scalar. Use sum(), or "
@@ -141,32 +138,58 @@ def hessian(
     return differentiated
 
 
-def hvp(function: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+def hvp(
+    function: Callable[..., Any], primals: Any, tangents: Any, argnums: Argnums | None = None, has_aux: bool = False
+) -> Any:
     """Return the product of the Hessian of a scalar function with `tangents`, without the Hessian.
 
     Forward mode over reverse mode: it costs a few times the gradient.
 
     Args:
-        function: takes tensors and returns a scalar.
+        function: takes tensors and returns a scalar; with `has_aux`, a pair of that and anything else.
         primals: where to evaluate it: a tuple of arguments, or the only argument.
-        tangents: one of the same structure and shapes.
+        tangents: one of the same structure and shapes; of the arguments in `argnums` if that is given.
+        argnums: which argument, or arguments, to differentiate by; all if not given.
+        has_aux: whether `function` returns a pair; the result is then a pair as well.
 
     Returns:
-        The product, in the form of `primals`.
+        The product, in the form of what is differentiated by.
 
     Example:
         >>> nt.hvp(lambda x: x[0] ** 2 * x[1], np.array([1.0, 3.0]), np.array([1.0, 0.0]))
         array([6., 2.])
     """
-    check_callable("hvp", function)
-    argnums = tuple(range(len(primals))) if isinstance(primals, tuple) else 0
-    return jvp(grad(function, argnums), primals, tangents)[1]
+    name = "hvp"
+    check_callable(name, function)
+    args = primals if isinstance(primals, tuple) else (primals,)
+    if argnums is None:
+        argnums = tuple(range(len(args))) if isinstance(primals, tuple) else 0
+    check_argnums(name, argnums)
+    is_single = isinstance(argnums, int)
+    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+    chosen = Arguments(name, args, argnums).trees
+
+    @functools.wraps(function, assigned=("__name__",), updated=())
+    def gradient(*moved: Any) -> Any:
+        filled = list(args)
+        for number, argument in zip(numbers, moved, strict=True):
+            filled[number] = argument
+        value, gradients = gradients_of(name, function, argnums, has_aux)(*filled)
+        return (gradients, value[1] if has_aux else None)
+
+    _, product, aux = pushed(name, gradient, tuple(chosen), (tangents,) if is_single else tuple(tangents), has_aux=True)
+    return (product, aux) if has_aux else product
 
 
-def elementwise_grad(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+def elementwise_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
     """Return a function that returns the derivative of an elementwise function at each element.
 
     It is the gradient of the sum of the outputs: where an output depends on several elements, contributions add up.
+
+    Args:
+        function: takes tensors and returns a tensor of their shape; with `has_aux`, a pair of that and anything else.
+        argnums: which argument, or arguments, to differentiate by; each may be a tree.
+        has_aux: whether `function` returns a pair; the result is then a pair as well.
 
     Example:
         >>> nt.elementwise_grad(lambda x: x ** 3)(np.array([1.0, 2.0]))
@@ -178,23 +201,17 @@ def elementwise_grad(function: Callable[..., Any], argnums: Argnums = 0) -> Call
 
     @functools.wraps(function, assigned=("__doc__",), updated=())
     def differentiated(*args: Any, **kwargs: Any) -> Any:
-        numbers = [argnums] if isinstance(argnums, int) else list(argnums)
-
-        def of_chosen(*chosen: Any) -> Any:
-            filled = list(args)
-            for number, argument in zip(numbers, chosen, strict=True):
-                filled[number] = argument
-            return function(*filled, **kwargs)
-
-        value, pull = vjp(of_chosen, *(args[number] for number in numbers))
-        for argument in tree.leaves([args[number] for number in numbers]):
-            if np.shape(argument) != value.shape:
+        value, pull, aux = pulled(name, function, args, kwargs, argnums, has_aux)
+        if not isinstance(value, Value | np.ndarray):
+            raise OperandError(f"{name}: {title(function)} returned {type(value).__name__}; it must return a tensor.")
+        gradients = pull(np.ones(value.shape, value.dtype))
+        for gradient in tree.leaves(gradients):
+            if np.shape(gradient) != value.shape:
                 raise ShapeError(
-                    f"{name}: {title(function)} takes shape {np.shape(argument)} to {value.shape}; an elementwise "
+                    f"{name}: {title(function)} takes shape {np.shape(gradient)} to {value.shape}; an elementwise "
                     "function keeps the shape. Use nt.jacobian."
                 )
-        gradients = pull(np.ones(value.shape, value.dtype))
-        return gradients[0] if isinstance(argnums, int) else gradients
+        return (gradients, aux) if has_aux else gradients
 
     return differentiated
 
@@ -251,7 +268,8 @@ def _scheduler(name: str, mode: Any, scheduler: Any) -> HybridScheduler:
 
 def check_chunk_size(name: str, chunk_size: Any) -> None:
     """Raise unless a chunk size is a positive number or None."""
-    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
+    is_number = isinstance(chunk_size, int | np.integer) and not isinstance(chunk_size, bool)
+    if chunk_size is not None and (not is_number or chunk_size < 1):
         raise ArgumentError(f"{name}: chunk_size is {chunk_size!r}; it must be a positive integer, or None.")
 
 

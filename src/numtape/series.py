@@ -9,7 +9,7 @@ import numpy as np
 
 from . import tree
 from .api import jvp
-from .arguments import as_output, check_callable, check_connected
+from .arguments import as_outputs, check_callable
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.value import Value, wrap
@@ -65,13 +65,13 @@ def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]
         [array([1., 0.]), array([2., 0.]), array([4., 2.])]
     """
     check_callable(_NAME, function)
-    if not isinstance(order, int) or isinstance(order, bool) or order < 0:
+    if not isinstance(order, int | np.integer) or isinstance(order, bool) or order < 0:
         raise ArgumentError(f"{_NAME}: order is {order!r}; it must be an integer from 0 on, the highest order wanted.")
     value = _as_number(x)
     try:
         found = _by_series(function, value, order)
-    except (NumtapeError, AttributeError):
-        # A series has no array: `AttributeError`. An error of the function's own comes again.
+    except (NumtapeError, AttributeError, ValueError):
+        # A series has no array: `AttributeError`, and NumPy's `ValueError`. An error of the function's own comes again.
         found = None
     if found is None:
         found = _by_nesting(function, order)(value)
@@ -110,7 +110,7 @@ def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
     source = SeriesTensor.of([x, one][: order + 1], order, level)
     with entered(grad=True, transforms=level):
         out_tree = function(source)
-    outs = [as_output(_NAME, function, out) for out in tree.leaves(out_tree)]
+    outs = as_outputs(_NAME, function, out_tree, None)
     return [tree.unflatten(out_tree, [_derivative(out, n, level) for out in outs]) for n in range(order + 1)]
 
 
@@ -131,8 +131,7 @@ def _by_nesting(function: Callable[[Any], Any], order: int) -> Callable[[Any], l
 
         def value(x: Any) -> list[Any]:
             out_tree = function(x if isinstance(x, Value) else wrap(Tensor, x))
-            outs = [as_output(_NAME, function, out) for out in tree.leaves(out_tree)]
-            check_connected(_NAME, function, outs, current().thread.last_exit)
+            outs = as_outputs(_NAME, function, out_tree, current().thread.last_exit)
             return [tree.unflatten(out_tree, outs)]
 
         return value

@@ -122,6 +122,16 @@ def watch_on_use(state: State, value: Value) -> None:
                 tape.watch_on_use(value)
 
 
+def is_tracked(value: Value) -> bool:
+    """Say whether a tensor is tracked where no op would begin to watch it: one that a tape would watch on use is."""
+    if value.node is not None:
+        return True
+    state = current()
+    if not (state.watch_all and state.grad and value.dtype in FLOAT_DTYPES):
+        return False
+    return any(tape.would_watch(value) for tape in state.tapes)
+
+
 def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run the forward on arrays: promote, widen halves, call, round back. Shared with `recompute`."""
     promoted = range(len(arrays)) if op.is_variadic else op.promoted

@@ -61,6 +61,10 @@ class Cell:
         return sorted(found, key=lambda record: record.index)
 
 
+#: The generation of records whose links were cut behind a streamed derivative. It is always dead.
+PAST = Cell("a streamed derivative")
+PAST.kill()
+
 #: The generation of records whose arrays a backward has freed. It is never dead: descriptions stay readable.
 FREED = Cell("a backward")
 

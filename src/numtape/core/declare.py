@@ -20,13 +20,13 @@ import numpy as np
 from .. import tree
 from .._typing import Rule as RuleFunction
 from ..dtypes import HALF_DTYPES, float32, promote
-from ..errors import ArgumentError, OperandError
+from ..errors import ArgumentError, NotDifferentiableError, OperandError
 from . import batching
-from .apply import apply
+from .apply import apply, is_tracked
 from .faces import binary, single, unary
 from .inplace import write_op
 from .op import NON_DIFFERENTIABLE, REQUIRED, Composite, Facts, Marker, Op, Structure
-from .value import Value
+from .value import Lifted, Value
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -347,7 +347,24 @@ def bind_params(op: Op, args: tuple[Any, ...], given: dict[str, Any]) -> dict[st
     for name, value in params.items():
         if value is REQUIRED:
             raise OperandError(f"{op.name}: argument {name!r} is missing.")
+        if isinstance(value, Value):
+            params[name] = as_static(op.name, name, value)
     return params
+
+
+def as_static(name: str, argument: str, value: Any) -> Any:
+    """Return an untracked tensor as a number or an array that later writes do not change; raise if it is tracked.
+
+    What is no tensor is returned as it is.
+    """
+    if not isinstance(value, Value):
+        return value
+    if isinstance(value, Lifted) or is_tracked(value):
+        raise NotDifferentiableError(
+            f"{name}: argument {argument!r} has no derivative, but a tracked tensor was given; "
+            f"pass {argument}.detach() if its gradient is not wanted."
+        )
+    return value.array.copy() if value.shape else value.array.item()
 
 
 def _with_spellings(function: Callable[P, R]) -> Callable[P, R]:

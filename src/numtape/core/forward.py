@@ -8,7 +8,7 @@ Invariants:
 - What the JVP of an op reads, its VJP reads too (a test says so): a record keeps enough for both sweeps.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,16 @@ def forward(seeds: Sequence[tuple[Link, Any]], targets: Sequence[Link], *, cls: 
 
 
 def push_all(
-    records: Iterable[Record], tangents: Tangents, reader: Reader, last_reads: dict[Record, list[Link]] | None = None
+    records: Iterable[Record],
+    tangents: Tangents,
+    reader: Reader,
+    last_reads: dict[Record, list[Link]] | None = None,
+    find: Callable[[Link], Any] | None = None,
 ) -> None:
     """Push tangents through records, oldest first: for each record that one reaches, its own joins `tangents`.
 
-    With `last_reads`, the tangents that a record is the last to read are dropped behind it.
+    With `last_reads`, the tangents that a record is the last to read are dropped behind it. `find` is asked for the
+    tangent of a link that has none.
     """
     get = tangents.get
     read = reader.operand
@@ -65,12 +70,12 @@ def push_all(
                 plan = op.push_plans[record.needs] = _plan(op, record.needs)
             total = None
             if not plan or type(record.shape) is list:
-                total = _push_any(record, tangents, reader)
+                total = _push_any(record, tangents, reader, find)
             else:
                 # The common case, one or two operands: the same as `push`, without its generality.
                 for position, function, reads, rule in plan:
                     tangent = get(links[position])
-                    if tangent is None:
+                    if tangent is None and (find is None or (tangent := find(links[position])) is None):
                         continue
                     if function is None:
                         pushed = tangent
@@ -117,10 +122,13 @@ def fit(tangent: Any, like: Any) -> Any:
     return tangent if tangent.dtype == dtype else tangent.astype(dtype)
 
 
-def _push_any(record: Record, tangents: Tangents, reader: Reader) -> Any:
-    moved = [
-        tangents.get(link) if record.needs >> position & 1 else None for position, link in enumerate(record.inputs)
-    ]
+def _push_any(record: Record, tangents: Tangents, reader: Reader, find: Callable[[Link], Any] | None) -> Any:
+    moved: list[Any] = []
+    for position, link in enumerate(record.inputs):
+        tangent = tangents.get(link) if record.needs >> position & 1 else None
+        if tangent is None and find is not None and record.needs >> position & 1:
+            tangent = find(link)
+        moved.append(tangent)
     if all(tangent is None for tangent in moved):
         return None
     pushed = push(record, moved, reader)

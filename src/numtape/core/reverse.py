@@ -18,9 +18,9 @@ import numpy as np
 
 from .._typing import NDArray
 from ..dtypes import HALF_DTYPES, float32
-from ..errors import ClosedError, GradientError, ShapeError
+from ..errors import ClosedError, GradientError, ShapeError, StreamedError
 from .apply import PICK
-from .context import FREED
+from .context import FREED, PAST
 from .op import Rule
 from .reader import Reader, raise_freed
 from .record import Gone, Link, Record
@@ -166,8 +166,11 @@ def _useful(
     elif not is_any_dead and wanted.issuperset(leaves):
         # Everything leads to wanted sources: the sweep need not ask at each step.
         return None, wanted
+    oldest = min((link.index if type(link) is Record else -1 for link in wanted), default=-1)
     useful: set[Link] = set()
     for record in reversed(records):
+        if record.cell is PAST and record.index > oldest:
+            raise_streamed(record)
         needs = record.needs
         for link in record.inputs:
             if needs & 1 and (link in useful or link in wanted):
@@ -181,6 +184,14 @@ def _useful(
 
 def _is_wanted(leaf: Value, required_only: bool) -> bool:
     return leaf.requires_grad or (not required_only and leaf.node is LEAF)
+
+
+def raise_streamed(record: Record) -> NoReturn:
+    """Raise for a record whose links were cut: a source may have been behind it."""
+    raise StreamedError(
+        f"a reverse sweep would have to go past {record.site}, which a forward derivative has streamed past; use "
+        "nt.grad inside of the function, or call jvp with tensors instead of arrays."
+    )
 
 
 def raise_dead(record: Record) -> NoReturn:
@@ -336,9 +347,11 @@ def is_reached(target: Link, source: Link) -> bool:
     """Say whether a target depends on a source."""
     if target is source:
         return True
-    return any(
-        link is source for record in collect([target]) for i, link in enumerate(record.inputs) if record.needs >> i & 1
-    )
+    records = collect([target])
+    for record in records:
+        if record.cell is PAST:
+            raise_streamed(record)
+    return any(link is source for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1)
 
 
 def deliver(value: Value, cotangent: Any) -> None:

@@ -1,45 +1,52 @@
 """Push tangents while ops run, so that forward mode needs no stored tape: memory does not grow with the number of ops.
 
 Ops leave records as ever, since the faces are fast at that. A streaming tape pushes tangents through them in small
-batches, then cuts their links: what is left of a record is the tangent of its tensor, and it goes with that tensor.
+batches, then cuts their links: what is left of a record is the tangent of its tensor, and it goes with that tensor. A
+reverse sweep that would have to go past a cut raises `StreamedError`, and whoever streams then stores instead.
 """
 
+import math
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from ..errors import GradientError
-from .context import current
+from .context import PAST, current
 from .forward import Tangents, push_all
 from .op import Facts, Op
 from .reader import Reader
-from .record import Gone, Record
+from .record import Gone, Link, Record, next_index
+from .reverse import collect
 from .tape import RecordingTape
 
-#: Records that wait to be pushed: enough to make the sweep's own overhead small.
-_BATCH = 256
+#: How much may wait to be pushed, in elements; a record counts as some hundred more. Enough to make the sweep's own
+#: overhead small, little beside what a function itself holds.
+_ROOM = 2**17
+_RECORD = 512
 _getrefcount = sys.getrefcount
 
 
 class _Batch(list[Record]):
     """The records of a streaming tape that were not pushed yet."""
 
-    __slots__ = ("tape",)
+    __slots__ = ("room", "tape")
 
     def __init__(self, tape: "StreamingTape") -> None:
         self.tape = tape
+        self.room = _ROOM
 
     def append(self, record: Record) -> None:
         super().append(record)
-        if len(self) >= _BATCH:
+        shape = record.shape
+        self.room -= _RECORD + (math.prod(shape) if type(shape) is tuple else sum(map(math.prod, shape)))
+        if self.room <= 0:
             self.tape.settle()
 
 
 class StreamingTape(RecordingTape):
     """A tape that pushes tangents through its records and forgets them."""
 
-    __slots__ = ("depth", "tangents")
+    __slots__ = ("depth", "known_cells", "start", "tangents")
 
     tangents: Tangents
 
@@ -49,13 +56,20 @@ class StreamingTape(RecordingTape):
         self.tangents = sources
         #: The number of transforms around the function that this tape streams.
         self.depth = current().transforms + 1
+        #: Nothing older depends on the sources.
+        self.start = next_index()
+        #: The generations whose records are listed here; other threads make records of others.
+        self.known_cells = {self.cell}
 
     def settle(self) -> None:
         """Push tangents through the records that wait; forget the tangents of tensors that are gone."""
         batch = self.records[:]
         self.records.clear()
+        assert isinstance(self.records, _Batch)
+        self.records.room = _ROOM
         if batch:
-            push_all(batch, self.tangents, Reader(None))
+            self.known_cells.update([record.cell for record in batch if record.cell is not self.cell])
+            push_all(batch, self.tangents, Reader(None), find=self._find)
             # Transforms and tapes within need the links of their records.
             state = current()
             if state.transforms == self.depth and state.tapes == (self,):
@@ -63,9 +77,22 @@ class StreamingTape(RecordingTape):
                     _cut(record)
             del batch
         tangents = self.tangents
-        # Nobody else holds a record that has two references: the dictionary's and getrefcount's argument.
-        for link in [link for link in tangents if type(link) is Record and _getrefcount(link) <= _HELD_BY_US]:
+        # Nobody else holds a record that has three references: the dictionary's, the loop's and getrefcount's argument.
+        for link in [link for link in tangents if type(link) is Record and _getrefcount(link) <= 3]:
             del tangents[link]
+
+    def tangent_of(self, link: Link) -> Any:
+        """Return the tangent of a value of the function, None if it does not depend on the sources."""
+        tangent = self.tangents.get(link)
+        return self._find(link) if tangent is None else tangent
+
+    def _find(self, link: Link) -> Any:
+        """Return the tangent of a value that another thread made, whose records are not listed here."""
+        if type(link) is not Record or link.index <= self.start or link.cell in self.known_cells or link.cell is PAST:
+            return None
+        records = [record for record in reversed(collect([link])) if record.cell is not PAST]
+        push_all(records, self.tangents, Reader(None))
+        return self.tangents.get(link)
 
     def end(self) -> None:
         """Forget everything."""
@@ -74,26 +101,13 @@ class StreamingTape(RecordingTape):
         super().end()
 
 
-#: The dictionary, the loop's variable and the argument of getrefcount.
-_HELD_BY_US = 3
-
-
 def _streamed() -> None:
     """The history of a tensor that a forward derivative has streamed past."""
 
 
-def _raise_streamed(g: Any) -> NoReturn:
-    raise GradientError(
-        "backward: the loss was computed inside of a function that nt.jvp differentiates, which keeps no graph; use "
-        "nt.grad inside of it, or call jvp with tensors instead of arrays."
-    )
-
-
-#: The inputs of a record whose links were cut: neither a record nor a source that anyone wants, so that sweeps which do
-#: not need what lay behind stop there.
+#: The op of a record whose links were cut, and what stands in their place: neither a record nor a source.
+STREAMED = Op(_streamed, _streamed, pulls={}, pushes={}, facts=Facts(cost=lambda out: 0))
 _CUT = (Gone((), np.dtype(np.float64)),)
-#: The op of such a record.
-STREAMED = Op(_streamed, _streamed, pulls={}, pushes={}, joint=_raise_streamed, facts=Facts(cost=lambda out: 0))
 
 
 def _cut(record: Record) -> None:
@@ -102,3 +116,4 @@ def _cut(record: Record) -> None:
     record.params = None
     record.needs = 0
     record.array = None
+    record.cell = PAST

@@ -35,6 +35,14 @@ class RecordingTape:
         """Make a tensor a source until this tape starts anew or ends."""
         _watch(self.watched_by_use, value)
 
+    def leave_out(self, value: Value) -> None:
+        """Let a constant that is used not be watched, until this tape starts anew or ends."""
+        self.watched_by_use.setdefault(id(value), (value, False))
+
+    def would_watch(self, value: Value) -> bool:
+        """Say whether an op that uses an untracked float tensor now would make it a source."""
+        return self.watch_all and not self.is_ended and id(value) not in self.watched_by_use
+
     def start_cell(self, outer: Iterable[Cell] = ()) -> None:
         """Start a new generation of records, which also dies with `outer` ones, without invalidating the old ones."""
         self.cell = Cell("a tape", outer)

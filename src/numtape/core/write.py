@@ -34,11 +34,15 @@ def version_of(value: Value) -> Version:
     return value.version[0]
 
 
-def link_version(base: Value, view: Value) -> None:
-    """Let a result that is a view of `base` share its version. A result with memory of its own is left alone."""
+def link_version(base: Value, view: Value, is_view: bool = False) -> None:
+    """Let a result that is a view of `base` share its version. A result with memory of its own is left alone.
+
+    `is_view` says that memory is known to be shared, where the arrays themselves may not tell.
+    """
     owner = view.array.base
-    if view.array is not base.array and (owner is None or (owner is not base.array and owner is not base.array.base)):
-        return
+    if not is_view and view.array is not base.array and owner is not base.array:
+        if owner is None or owner is not base.array.base:
+            return
     stamp = base.version
     if stamp is None:
         version_of(base)
