@@ -974,3 +974,22 @@ def test_another_structure_of_tangents_is_named():
     assert str(caught.value) == (
         "jvp: the tangents have another structure than the arguments; tree: a dict of 'a', 'b' is wanted, not list."
     )
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        nt.jacobian(lambda x: nt.cumprod(1.0 + 0.01 * x, axis=0)),
+        nt.jacobian(lambda x: nt.softmax(x), mode="forward"),
+        nt.hessian(lambda x: nt.logsumexp(x * x)),
+    ],
+    ids=["cumprod", "softmax", "logsumexp"],
+)
+def test_memory_is_at_most_five_times_the_result_where_rules_need_much(derivative):
+    x = np.linspace(0.0, 1.0, 300)
+    derivative(x)
+    tracemalloc.start()
+    result = derivative(x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 5 * result.nbytes

@@ -49,8 +49,9 @@ def jacobian(
         argnums: which argument, or arguments, to differentiate by; each may be a tree.
         has_aux: whether `function` returns a pair; the result is then a pair as well.
         mode: "auto" (what is cheapest for the recorded graph), "forward", "reverse" or "mixed".
-        chunk_size: how many tangents or cotangents to carry at once. By default, so many that all memory taken is at
-            most three times that of the result, or that of a single sweep if this is more.
+        chunk_size: how many tangents or cotangents to carry at once. By default, so many that all memory taken is
+            about three times that of the result, at most five times where rules need much of their own, or that of a
+            single sweep if this is more.
         scheduler: a `HybridScheduler` to choose with and to ask for the reason, instead of `mode`.
 
     Example:

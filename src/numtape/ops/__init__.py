@@ -1,6 +1,7 @@
 """The ops, one file per family; everything about an op stands in its file. This is the list of what is public."""
 
 from .activations import celu, elu, gelu, glu, logsigmoid, mish, selu, silu, softsign, tanhshrink
+from .affine import linear
 from .arithmetic import abs, add, cbrt, div, hypot, mul, neg, positive, pow, reciprocal, rsqrt, sign, sqrt, square, sub
 from .attention import scaled_dot_product_attention
 from .binary_losses import bce_loss, bce_with_logits_loss, hinge_loss
@@ -243,6 +244,7 @@ __all__ = [
     "less",
     "less_equal",
     "lgamma",
+    "linear",
     "log",
     "log1p",
     "log2",

@@ -1,0 +1,125 @@
+"""A column: many rows of an array, a tensor, a list or a pandas object, of which few at a time become a tensor.
+
+Float data is usually float64 by accident (pandas, scikit-learn and NumPy know little else), and layers do not promote.
+So floats of arrays, lists and pandas objects leave in the default dtype, the one that layers are made in; tensors,
+whose dtype somebody chose, keep theirs; a dtype that is given counts for all floats. Integers and bools keep theirs.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from .._typing import Dtype, DtypeLike, NDArray
+from ..core.value import Value, wrap
+from ..dtypes import as_dtype, default_dtype, is_float
+from ..errors import DtypeError, GradientError, OperandError, ShapeError
+from ..tensors import Tensor
+
+#: What picks rows: one row, a stretch of them, or an array of their numbers.
+Index = Any
+
+
+@dataclass(frozen=True)
+class Floats:
+    """What becomes of floats: the dtype that was asked for, and the one for arrays and numbers if none was."""
+
+    chosen: Dtype | None
+    default: Dtype
+
+    @classmethod
+    def of(cls, caller: str, dtype: DtypeLike) -> Self:
+        """Read a ``dtype=`` argument; the default dtype is that of now."""
+        chosen = None if dtype is None else as_dtype(dtype)
+        if chosen is not None and not is_float(chosen):
+            raise DtypeError(
+                f"{caller}: dtype is {chosen}; it is the dtype of float data (integers keep theirs), so it must be a "
+                "float dtype."
+            )
+        return cls(chosen, default_dtype())
+
+    def out(self, dtype: Dtype, is_tensor: bool) -> Dtype:
+        """Return the dtype in which data of a dtype leaves."""
+        if dtype.kind == "f" or is_float(dtype):
+            return self.chosen or (dtype if is_tensor else self.default)
+        return dtype.newbyteorder("=")
+
+
+def to_tensor(array: NDArray, dtype: Dtype) -> Tensor:
+    """Return an array that nobody else holds as a tensor of a dtype."""
+    made: Tensor = wrap(Tensor, np.asarray(array, dtype, order="C").view(np.ndarray))
+    return made
+
+
+def is_frame(data: Any) -> bool:
+    """Say whether an object is pandas', by what it can do: nobody needs pandas to be asked."""
+    return hasattr(data, "iloc") and hasattr(data, "to_numpy")
+
+
+class _Frame:
+    """A pandas object that is indexed like an array: only the rows that are asked for are converted."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+        first = frame.iloc[:1].to_numpy()
+        self.dtype: Dtype = first.dtype
+        self.shape: tuple[int, ...] = (len(frame), *first.shape[1:])
+
+    def __getitem__(self, index: Index) -> NDArray:
+        if isinstance(index, int | np.integer):
+            return self[[index]][0]  # type: ignore[no-any-return]
+        rows: NDArray = self.frame.iloc[index].to_numpy()
+        return rows
+
+
+class Column:
+    """Rows that are taken as tensors with memory of their own. What it is made of is not copied.
+
+    Args:
+        data: an array (memory-mapped or not), a tensor, a pandas object, or nested lists, which are copied once.
+        what: how errors call it.
+    """
+
+    def __init__(self, data: Any, what: str) -> None:
+        self.is_tensor = isinstance(data, Value)
+        if isinstance(data, Value) and data.requires_grad:
+            raise GradientError(
+                f"{what} requires a gradient, which batches do not carry back to it; give t.detach() instead."
+            )
+        self.source = _source(data, what)
+        if not self.source.shape:
+            raise ShapeError(f"{what} is a single number, of shape (); it must have rows along its first axis.")
+        if self.source.dtype.kind not in "biuf" and not is_float(self.source.dtype):
+            raise DtypeError(
+                f"{what} holds {self.source.dtype}, which are no numbers; turn them into numbers first, as with "
+                "np.unique(..., return_inverse=True) or pandas.get_dummies."
+            )
+
+    def __len__(self) -> int:
+        return int(self.source.shape[0])
+
+    def rows(self, index: Index, floats: Floats) -> Tensor:
+        """Return the rows of an index as a tensor, always a copy: writing to a batch must not change the data."""
+        taken = self.source[index]
+        dtype = floats.out(self.source.dtype, self.is_tensor)
+        if not isinstance(index, np.ndarray):
+            # One row and stretches are views of the source; rows by number are copies already.
+            taken = np.array(taken, dtype, order="C")
+        return to_tensor(taken, dtype)
+
+
+def _source(data: Any, what: str) -> Any:
+    """Return what has shape and dtype and gives rows by indexing."""
+    if isinstance(data, Value):
+        return data.array
+    if isinstance(data, np.ndarray):
+        return data
+    if is_frame(data):
+        return _Frame(data)
+    try:
+        return np.asarray(data)
+    except (ValueError, TypeError) as error:
+        raise OperandError(
+            f"{what}, of type {type(data).__name__}, does not make an array; nested lists must hold numbers and have "
+            "equal lengths at each depth."
+        ) from error

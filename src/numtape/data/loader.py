@@ -1,0 +1,194 @@
+"""The loader: batches of a dataset, in an order that a seed and the epoch decide, from any point on."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from .._typing import DtypeLike
+from ..errors import ArgumentError, OperandError
+from .columns import Floats
+from .datasets import as_dataset, gives_rows
+from .epochs import Batches, Epoch, Progress
+from .sampling import new_key, order_of
+
+#: How many batches PyTorch's workers make ahead, each.
+_BATCHES_PER_WORKER = 2
+
+
+class DataLoader:
+    """Iterate over a dataset in batches; each `for` loop over it is an epoch.
+
+    The order of an epoch is a function of the seed and the epoch's number, whatever was drawn before. Loops at the
+    same time are independent, each with an epoch of its own. `state_dict` says which batch comes next, and a loader
+    that loads it goes on exactly there, prefetch or not.
+
+    Args:
+        dataset: anything with a length and samples by number; or a tuple or dict of arrays, or one array, with samples
+            along the first axis. Arrays are NumPy's (also memory-mapped), tensors, or pandas'; only the rows of a
+            batch are copied, all at once.
+        batch_size: samples in a batch; the last one may be smaller.
+        shuffle: whether each epoch has a random order of its own.
+        drop_last: whether to leave out a last, smaller batch.
+        rng: a Generator, a seed, or None for the thread's stream: where the loader draws its key from.
+        collate: makes a batch of a list of samples, instead of `nt.data.collate`. Its result is left as it is.
+        prefetch: how many batches to make ahead, in one background thread; it helps where samples are slow to make,
+            rows of arrays are not. None means two for each of `num_workers`.
+        num_workers: for programs written for PyTorch; there are no worker processes here. NumPy lets go of the
+            interpreter while it copies and computes, so one thread (see `prefetch`) serves where workers would.
+        dtype: the dtype of all floats. Without it, floats of arrays, pandas objects and Python come in the default
+            dtype, which layers are made in, and tensors keep theirs. Integers and bools keep theirs always.
+
+    Raises:
+        ArgumentError: if the dataset is empty or an argument has no sense.
+        OperandError: if samples cannot be read by number.
+
+    Example:
+        >>> x, y = np.array([[0.0], [1.0], [2.0]]), np.array([0, 1, 0])
+        >>> loader = nt.data.DataLoader((x, y), batch_size=2, shuffle=True, rng=0)
+        >>> for inputs, labels in loader:
+        ...     print(inputs.shape, inputs.dtype, labels.dtype)
+        (2, 1) float32 int64
+        (1, 1) float32 int64
+        >>> len(loader), loader.epoch
+        (2, 1)
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        rng: Any = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        prefetch: int | None = None,
+        num_workers: int = 0,
+        dtype: DtypeLike = None,
+    ) -> None:
+        self.dataset = as_dataset(dataset, "DataLoader")
+        self.batch_size = _count("batch_size", batch_size, 1)
+        self.shuffle = bool(shuffle)
+        self.drop_last = bool(drop_last)
+        self.collate = collate
+        workers = _count("num_workers", num_workers, 0)
+        self.prefetch = _BATCHES_PER_WORKER * workers if prefetch is None else _count("prefetch", prefetch, 0)
+        self.dtype = Floats.of("DataLoader", dtype).chosen
+        if collate is not None and not callable(collate):
+            raise OperandError(f"DataLoader: collate is {collate!r}; it must be a function of a list of samples.")
+        self._check_length()
+        self._key = new_key(rng)
+        #: Where the loop that began last stands, and where the next one begins.
+        self._latest = Progress(0, 0)
+        self._next = Progress(0, 0)
+
+    def _check_length(self) -> None:
+        length = len(self.dataset)
+        if length == 0:
+            raise ArgumentError("DataLoader: the dataset is empty; there is nothing to iterate over.")
+        if self.drop_last and length < self.batch_size:
+            raise ArgumentError(
+                f"DataLoader: the dataset has {length} samples and batch_size is {self.batch_size}, so drop_last "
+                "leaves no batch; make batch_size smaller, or keep the last batch."
+            )
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the loop that began last, or the one after it if that loop came to its end."""
+        return self._latest.epoch
+
+    def __len__(self) -> int:
+        """Return the number of batches of a whole epoch."""
+        rounding = 0 if self.drop_last else self.batch_size - 1
+        return (len(self.dataset) + rounding) // self.batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        self._latest = progress = self._next
+        self._next = Progress(progress.epoch + 1, 0)
+        length = len(self.dataset)
+        plan = Epoch(
+            dataset=self.dataset,
+            key=self._key,
+            number=progress.epoch,
+            order=order_of(self._key, progress.epoch, length) if self.shuffle else None,
+            length=length,
+            batch_size=self.batch_size,
+            drop_last=self.drop_last,
+            collate=self.collate,
+            floats=Floats.of("DataLoader", self.dtype),
+            takes_rows=self.collate is None and gives_rows(self.dataset),
+        )
+        return Batches(plan, progress, self.prefetch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loop that began last stands: what it was given counts, what was only prefetched does not.
+
+        Example:
+            >>> loader = nt.data.DataLoader(np.arange(6), batch_size=2, rng=0)
+            >>> batches = iter(loader)
+            >>> next(batches).tolist()
+            [0, 1]
+            >>> other = nt.data.DataLoader(np.arange(6), batch_size=2).load_state_dict(loader.state_dict())
+            >>> [batch.tolist() for batch in other]
+            [[2, 3], [4, 5]]
+        """
+        return {
+            "epoch": self._latest.epoch,
+            "position": self._latest.position,
+            "length": len(self.dataset),
+            "shuffle": self.shuffle,
+            "key": self._key,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> Self:
+        """Let the next loop go on from a saved state; loops that run already are not touched.
+
+        Raises:
+            ArgumentError: if the state is none, or one of a dataset of another length or of another order.
+        """
+        _check_state(state)
+        length = len(self.dataset)
+        if state["length"] != length:
+            raise ArgumentError(
+                f"DataLoader.load_state_dict: the state is of a dataset of {state['length']} samples and this one has "
+                f"{length}; load it with the dataset that it was saved with."
+            )
+        if bool(state["shuffle"]) != self.shuffle:
+            raise ArgumentError(
+                f"DataLoader.load_state_dict: the state was saved with shuffle={bool(state['shuffle'])} and this "
+                f"loader has shuffle={self.shuffle}; the rest of the epoch would not be the rest."
+            )
+        self._key = int(state["key"])
+        self._latest = self._next = Progress(int(state["epoch"]), int(state["position"]))
+        return self
+
+    def __repr__(self) -> str:
+        ahead = f", prefetch={self.prefetch} in one thread" if self.prefetch else ""
+        return (
+            f"DataLoader({len(self.dataset)} samples, batch_size={self.batch_size}, shuffle={self.shuffle}{ahead}, "
+            f"epoch={self.epoch})"
+        )
+
+
+def _count(name: str, given: Any, least: int) -> int:
+    """Return an argument that counts something, or raise if it does not."""
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < least:
+        raise ArgumentError(f"DataLoader: {name} is {given!r}; it must be an integer of at least {least}.")
+    return int(given)
+
+
+def _check_state(state: Any) -> None:
+    names = {"epoch", "position", "length", "shuffle", "key"}
+    if not isinstance(state, dict) or set(state) != names:
+        got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+        raise ArgumentError(
+            f"DataLoader.load_state_dict: wants a dict with {sorted(names)}, as state_dict() gives, not {got}."
+        )
+    for name in ("epoch", "position", "length", "key"):
+        value = state[name]
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
+            raise ArgumentError(f"DataLoader.load_state_dict: {name!r} is {value!r}; it must be an integer from 0 on.")
+    if state["position"] > state["length"]:
+        raise ArgumentError(
+            f"DataLoader.load_state_dict: position {state['position']} lies beyond the {state['length']} samples."
+        )

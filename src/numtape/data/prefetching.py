@@ -1,0 +1,77 @@
+"""Prefetching: one thread makes items ahead of who takes them, and ends with him."""
+
+import os
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+_END = object()
+_process = os.getpid()
+
+
+def is_forked() -> bool:
+    """Say whether this process is a fork of the one that loaded this file; threads are not started in forks."""
+    return os.getpid() != _process
+
+
+class Prefetched:
+    """An iterator over items that a thread makes in advance.
+
+    The thread holds the queues and not this object, so dropping this object ends it. Queues of this kind may be put to
+    from a destructor, at any moment, in any thread, which semaphores and events may not.
+
+    Args:
+        items: makes the items; only the thread touches it.
+        ahead: how many items there may be that were not taken.
+    """
+
+    def __init__(self, items: Iterator[Any], ahead: int) -> None:
+        self._permits: SimpleQueue[bool] = SimpleQueue()
+        self._ready: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._closed = [False]
+        for _ in range(ahead):
+            self._permits.put(True)
+        arguments = (items, self._permits, self._ready, self._closed)
+        # A daemon: an iterator that somebody still holds at exit must not keep the process alive.
+        threading.Thread(target=_produce, args=arguments, name="numtape-prefetch", daemon=True).start()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._closed[0]:
+            raise StopIteration
+        item, error = self._ready.get()
+        if item is not _END:
+            self._permits.put(True)
+            return item
+        self.close()
+        if error is None:
+            raise StopIteration
+        try:
+            raise error  # With the traceback that it got in the thread.
+        finally:
+            del error  # The traceback holds this frame.
+
+    def close(self) -> None:
+        """Let the thread end after the item that it is making."""
+        self._closed[0] = True
+        self._permits.put(False)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _produce(items: Iterator[Any], permits: Any, ready: Any, closed: list[bool]) -> None:
+    """Make items, each with a permit, until they end or nobody wants them."""
+    try:
+        while True:
+            permits.get()
+            if closed[0]:
+                return
+            ready.put((next(items), None))
+    except StopIteration:
+        ready.put((_END, None))
+    except BaseException as error:
+        ready.put((_END, error))

@@ -1,0 +1,41 @@
+"""Give the parameters and buffers of a module another dtype, in place."""
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from .._typing import DtypeLike
+from ..core.value import Value
+from ..core.write import mark_written
+from ..dtypes import as_dtype, is_float
+from ..errors import ArgumentError, DtypeError
+
+if TYPE_CHECKING:
+    from .module import Module
+
+_DEVICES = ("cpu", "cuda", "mps", "gpu", "xpu")
+
+
+def convert(module: "Module", target: DtypeLike) -> None:
+    """Convert parameters, their gradients and float buffers; a device is checked to be the only one there is."""
+    name = type(module).__name__
+    if isinstance(target, str) and target.split(":")[0] in _DEVICES:
+        if target.split(":")[0] != "cpu":
+            raise ArgumentError(f'{name}.to: there is no device {target!r}; numtape computes on "cpu".')
+        return
+    dtype = target.dtype if isinstance(target, Value) else as_dtype(target)
+    if not is_float(dtype):
+        raise DtypeError(
+            f"{name}.to: {dtype} is not a float dtype; parameters are float16, bfloat16, float32 or float64."
+        )
+    for value in chain(module.parameters(), module.buffers()):
+        if is_float(value.dtype) and value.dtype != dtype:
+            _cast(value, dtype)
+
+
+def _cast(value: Any, dtype: Any) -> None:
+    grad = value.grad
+    value.array = value.array.astype(dtype)
+    # A graph that has read the old contents must notice.
+    mark_written(value, value.node)
+    if grad is not None:
+        value.grad = grad.array.astype(dtype)

@@ -1,0 +1,214 @@
+"""Convolutions of sequences and images, and their transposes."""
+
+import math
+from typing import Any
+
+from .._typing import Array, DtypeLike
+from ..core.stream import stream_of
+from ..errors import ArgumentError
+from ..ops import conv1d, conv2d, conv_transpose1d, conv_transpose2d
+from . import init
+from .checks import check_count, check_dtype, per_axis
+from .module import Module
+from .parameter import Parameter, blank
+
+
+class _Convolution(Module):
+    """What all convolutions share: sizes, parameters and their first values."""
+
+    axes: int
+    is_transposed = False
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+        bias: bool,
+        dtype: DtypeLike,
+        rng: Any,
+    ) -> None:
+        name = type(self).__name__
+        self.in_channels = check_count(name, "in_channels", in_channels)
+        self.out_channels = check_count(name, "out_channels", out_channels)
+        self.kernel_size = per_axis(name, "kernel_size", kernel_size, self.axes)
+        self.stride = per_axis(name, "stride", stride, self.axes)
+        self.padding = padding if isinstance(padding, str) else per_axis(name, "padding", padding, self.axes, 0)
+        self.dilation = per_axis(name, "dilation", dilation, self.axes)
+        self.groups = check_count(name, "groups", groups)
+        if in_channels % groups or out_channels % groups:
+            raise ArgumentError(
+                f"{name}: groups is {groups}; it must divide in_channels ({in_channels}) and out_channels "
+                f"({out_channels})."
+            )
+        first, second = (in_channels, out_channels) if self.is_transposed else (out_channels, in_channels)
+        self.weight = blank((first, second // groups, *self.kernel_size), dtype)
+        self.register_parameter("bias", blank((out_channels,), dtype) if bias else None)
+        self.reset_parameters(rng)
+        init.forget_writes(self.weight, self.bias)
+
+    def reset_parameters(self, rng: Any = None) -> None:
+        """Draw weight and bias, uniform between plus and minus one over the root of a window's elements."""
+        stream = stream_of(rng)
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5.0), rng=stream)
+        if self.bias is not None:
+            bound = 1.0 / math.sqrt(math.prod(self.weight.shape[1:]))
+            init.uniform_(self.bias, -bound, bound, stream)
+
+    def extra_repr(self) -> str:
+        """Return the sizes, and what differs from its default."""
+        parts = [f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}", f"stride={self.stride}"]
+        for name, default in (
+            ("padding", (0,) * self.axes),
+            ("dilation", (1,) * self.axes),
+            ("output_padding", (0,) * self.axes),
+            ("groups", 1),
+        ):
+            value = getattr(self, name, default)
+            if value != default:
+                parts.append(f"{name}={value!r}")
+        return ", ".join(parts if self.bias is not None else [*parts, "bias=False"])
+
+
+class _Forward(_Convolution):
+    """A convolution with PyTorch's arguments."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] | str = 0,
+        dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        dtype: DtypeLike = None,
+        rng: Any = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, dtype, rng)
+
+
+class Conv1d(_Forward):
+    """Convolve sequences of shape (batch, channels, length), or (channels, length) for one.
+
+    Args:
+        in_channels: the number of channels of the input.
+        out_channels: the number of channels of the output.
+        kernel_size: the length of a window.
+        stride: the step from window to window.
+        padding: how many zeros are added on each side; "valid" for none, "same" for an output of the input's length.
+        dilation: the step from place to place of the kernel.
+        groups: the number of groups of channels that do not mix.
+        bias: whether a number is added to each channel of the output.
+        dtype: of the parameters; None for the default dtype.
+        rng: what the first values are drawn from; None for the thread's stream.
+
+    Example:
+        >>> nt.nn.Conv1d(3, 5, kernel_size=2)(nt.ones(1, 3, 10)).shape
+        (1, 5, 9)
+    """
+
+    axes = 1
+
+    def forward(self, x: Array) -> Array:
+        """Return the convolution."""
+        check_dtype(self, x, self.weight)
+        return conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Conv2d(_Forward):
+    """Convolve images of shape (batch, channels, height, width), or (channels, height, width) for one.
+
+    The arguments are those of `Conv1d`; sizes are an integer, or two for (height, width).
+
+    Example:
+        >>> nt.nn.Conv2d(3, 5, kernel_size=3, padding=1)(nt.ones(1, 3, 8, 8)).shape
+        (1, 5, 8, 8)
+    """
+
+    axes = 2
+
+    def forward(self, x: Array) -> Array:
+        """Return the convolution."""
+        check_dtype(self, x, self.weight)
+        return conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class _Transposed(_Convolution):
+    """A transposed convolution with PyTorch's arguments."""
+
+    is_transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        output_padding: int | tuple[int, ...] = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: int | tuple[int, ...] = 1,
+        dtype: DtypeLike = None,
+        rng: Any = None,
+    ) -> None:
+        if isinstance(padding, str):
+            raise ArgumentError(f"{type(self).__name__}: padding is {padding!r}; it must be given as integers.")
+        self.output_padding = per_axis(type(self).__name__, "output_padding", output_padding, self.axes, 0)
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, dtype, rng)
+
+    def _options(self) -> tuple[Any, ...]:
+        return self.stride, self.padding, self.output_padding, self.groups, self.dilation
+
+
+class ConvTranspose1d(_Transposed):
+    """Spread sequences by the transpose of a convolution; the arguments are those of `ConvTranspose2d`.
+
+    Example:
+        >>> nt.nn.ConvTranspose1d(3, 5, kernel_size=2, stride=2)(nt.ones(1, 3, 4)).shape
+        (1, 5, 8)
+    """
+
+    axes = 1
+
+    def forward(self, x: Array) -> Array:
+        """Return the transposed convolution."""
+        check_dtype(self, x, self.weight)
+        return conv_transpose1d(x, self.weight, self.bias, *self._options())
+
+
+class ConvTranspose2d(_Transposed):
+    """Spread images by the transpose of a convolution: what is wide becomes narrow there, and narrow wide here.
+
+    Args:
+        in_channels: the number of channels of the input.
+        out_channels: the number of channels of the output.
+        kernel_size: the size of a window; an integer, or two for (height, width), like the next ones.
+        stride: the step from window to window, in the output.
+        padding: how much is cut off on each side of the output.
+        output_padding: how much is added on one side of it, since several sizes would lead to one input.
+        groups: the number of groups of channels that do not mix.
+        bias: whether a number is added to each channel of the output.
+        dilation: the step from place to place of the kernel.
+        dtype: of the parameters; None for the default dtype.
+        rng: what the first values are drawn from; None for the thread's stream.
+
+    Example:
+        >>> nt.nn.ConvTranspose2d(3, 5, kernel_size=2, stride=2)(nt.ones(1, 3, 4, 4)).shape
+        (1, 5, 8, 8)
+    """
+
+    axes = 2
+
+    def forward(self, x: Array) -> Array:
+        """Return the transposed convolution."""
+        check_dtype(self, x, self.weight)
+        return conv_transpose2d(x, self.weight, self.bias, *self._options())

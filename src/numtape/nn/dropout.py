@@ -1,0 +1,37 @@
+"""Dropout: random zeros while a model is trained."""
+
+from typing import Any
+
+from .._typing import Array
+from ..core.stream import Stream
+from ..ops import dropout
+from ..streams import Generator
+from .checks import check_probability
+from .module import Module
+
+
+class Dropout(Module):
+    """In training, set elements to 0 with probability `p` and divide the others by ``1 - p``.
+
+    Args:
+        p: the probability.
+        inplace: accepted for PyTorch's sake; ops here never change their operands.
+        rng: a Generator, a seed, or None for the thread's stream.
+
+    Example:
+        >>> nt.nn.Dropout(0.5).eval()(nt.ones(3))
+        tensor([1., 1., 1.])
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False, rng: Any = None) -> None:
+        self.p = check_probability("Dropout", p)
+        # A seed starts one stream, which goes on from call to call.
+        self.rng = rng if rng is None or isinstance(rng, Stream) else Generator(rng)
+
+    def forward(self, x: Array) -> Array:
+        """Return the input with elements dropped."""
+        return dropout(x, self.p, True, self.rng) if self.training and self.p else x
+
+    def extra_repr(self) -> str:
+        """Return the probability."""
+        return f"p={self.p}"

@@ -1,0 +1,129 @@
+"""The ops under PyTorch's names, and the few functions of layers that are not ops of their own."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from .._typing import Array
+from ..core.value import array_of
+from ..errors import ArgumentError
+from ..ops import adaptive_avg_pool1d as adaptive_avg_pool1d
+from ..ops import adaptive_avg_pool2d as adaptive_avg_pool2d
+from ..ops import avg_pool1d as avg_pool1d
+from ..ops import avg_pool2d as avg_pool2d
+from ..ops import batch_norm as batch_norm
+from ..ops import celu as celu
+from ..ops import conv1d as conv1d
+from ..ops import conv2d as conv2d
+from ..ops import conv_transpose1d as conv_transpose1d
+from ..ops import conv_transpose2d as conv_transpose2d
+from ..ops import cosine_embedding_loss as cosine_embedding_loss
+from ..ops import dropout as dropout
+from ..ops import elu as elu
+from ..ops import gaussian_nll_loss as gaussian_nll_loss
+from ..ops import gelu as gelu
+from ..ops import glu as glu
+from ..ops import group_norm as group_norm
+from ..ops import hardshrink as hardshrink
+from ..ops import hardsigmoid as hardsigmoid
+from ..ops import hardswish as hardswish
+from ..ops import hardtanh as hardtanh
+from ..ops import hinge_loss as hinge_loss
+from ..ops import huber_loss as huber_loss
+from ..ops import instance_norm as instance_norm
+from ..ops import l1_loss as l1_loss
+from ..ops import layer_norm as layer_norm
+from ..ops import leaky_relu as leaky_relu
+from ..ops import linear as linear
+from ..ops import log_softmax as log_softmax
+from ..ops import logsigmoid as logsigmoid
+from ..ops import max_pool1d as max_pool1d
+from ..ops import max_pool2d as max_pool2d
+from ..ops import mish as mish
+from ..ops import mse_loss as mse_loss
+from ..ops import nll_loss as nll_loss
+from ..ops import one_hot as one_hot
+from ..ops import poisson_nll_loss as poisson_nll_loss
+from ..ops import prelu as prelu
+from ..ops import relu as relu
+from ..ops import relu6 as relu6
+from ..ops import rms_norm as rms_norm
+from ..ops import scaled_dot_product_attention as scaled_dot_product_attention
+from ..ops import selu as selu
+from ..ops import sigmoid as sigmoid
+from ..ops import silu as silu
+from ..ops import smooth_l1_loss as smooth_l1_loss
+from ..ops import softmax as softmax
+from ..ops import softmin as softmin
+from ..ops import softshrink as softshrink
+from ..ops import softsign as softsign
+from ..ops import tanh as tanh
+from ..ops import tanhshrink as tanhshrink
+from ..ops import threshold as threshold
+
+binary_cross_entropy = ops.bce_loss
+binary_cross_entropy_with_logits = ops.bce_with_logits_loss
+cross_entropy = ops.cross_entropy_loss
+kl_div = ops.kl_div_loss
+triplet_margin_loss = ops.triplet_loss
+
+_embedding, _softplus = ops.embedding, ops.softplus
+
+
+def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> Array:
+    """Return the rows of a table that an index names; no gradient goes to row `padding_idx`.
+
+    Example:
+        >>> nt.nn.functional.embedding(np.array([1, 0]), np.array([[1.0, 2.0], [3.0, 4.0]]))
+        array([[3., 4.],
+               [1., 2.]])
+    """
+    rows = _embedding(index, weight)
+    if padding_idx is None:
+        return rows
+    is_padding = np.equal(array_of(index), padding_idx)[..., None]
+    return ops.where(is_padding, ops.stop_gradient(rows), rows)
+
+
+def softplus(x: Array, beta: float = 1.0) -> Array:
+    """Return ``log(1 + exp(beta * x)) / beta``, a smooth relu.
+
+    Example:
+        >>> nt.nn.functional.softplus(np.array([0.0]), beta=2.0)
+        array([0.34657359])
+    """
+    return _softplus(x) if beta == 1.0 else _softplus(x * beta) / beta
+
+
+def normalize(x: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
+    """Return `x` divided by its norm along an axis, or by `eps` if that is larger.
+
+    Example:
+        >>> nt.nn.functional.normalize(np.array([[3.0, 4.0]]))
+        array([[0.6, 0.8]])
+    """
+    return x / ops.maximum(ops.norm(x, ord=p, axis=dim, keepdims=True), eps)
+
+
+def pad(x: Array, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
+    """Return `x` with elements added before and after, as PyTorch counts them: a pair for the last axis comes first.
+
+    `nt.pad` is NumPy's, with a pair for each axis from the first on.
+
+    Example:
+        >>> nt.nn.functional.pad(np.ones((2, 2)), (1, 0)).tolist()
+        [[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]
+    """
+    axes = len(x.shape)
+    if len(pad) % 2 or len(pad) > 2 * axes:
+        raise ArgumentError(
+            f"pad: x has shape {x.shape} and pad is {tuple(pad)}; it must hold a pair for each of the last axes, the "
+            "last axis first."
+        )
+    pairs: list[Any] = [(0, 0)] * axes
+    for k in range(len(pad) // 2):
+        pairs[axes - 1 - k] = (pad[2 * k], pad[2 * k + 1])
+    spelled = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", "constant": "constant"}.get(mode, mode)
+    return ops.pad(x, pairs, spelled, value) if spelled == "constant" else ops.pad(x, pairs, spelled)

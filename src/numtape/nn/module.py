@@ -1,0 +1,343 @@
+"""Module: parameters, buffers and other modules under names, and a forward that uses them."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+from .. import tree
+from .._typing import DtypeLike
+from ..core.value import Value
+from ..creation import tensor
+from ..dtypes import bfloat16, float16, float32, float64
+from ..errors import ArgumentError, NumtapeError, OperandError, UnknownNameError
+from ..tensor_members import Hook
+from ..tensors import Tensor
+from . import conversion, states, traversal
+from .hooks import Hooks
+from .located import locate
+from .parameter import Parameter
+from .traversal import Kind
+
+if TYPE_CHECKING:
+    from .summary import ModelSummary
+
+
+#: What a name that stands for each of them may be bound to, beside None.
+_CLASSES: dict[Kind, type] = {Kind.PARAMETER: Parameter, Kind.BUFFER: Value, Kind.TRANSIENT: Value}
+
+
+class Module:
+    """A part of a model: define `forward`, and assign parameters and other modules to attributes.
+
+    An attribute that is a `Parameter` or a `Module` is registered under its name, so that `parameters`, `state_dict`,
+    `train`, `to` and the like reach it. ``module(x)`` runs ``module.forward(x)`` and its hooks, and an error on the way
+    names the layer's path. For `nt.tree`, and so for `nt.grad`, a module is the tree of its parameters.
+
+    Example:
+        >>> class Line(nt.nn.Module):
+        ...     def __init__(self):
+        ...         self.slope = nt.nn.Parameter(2.0)
+        ...     def forward(self, x):
+        ...         return self.slope * x
+        >>> line = Line()
+        >>> line(nt.tensor(3.0)).backward()
+        >>> line.slope.grad
+        tensor(3.)
+    """
+
+    #: Whether the module is being trained: what dropout and batch normalisation ask.
+    training: bool
+    #: What is registered, in order; the things themselves are ordinary attributes, which makes reading them fast.
+    _kinds: dict[str, Kind]
+    #: By name, what tells shared parameters from equal ones in a module whose parameters were replaced.
+    _stands_for: dict[str, object]
+    _hooks: Hooks | None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        # Here, so that a subclass need not call super().__init__().
+        self = super().__new__(cls)
+        self.__dict__.update(training=True, _kinds={}, _stands_for={}, _hooks=None)
+        return self
+
+    def __init__(self) -> None:
+        """Do nothing; all is set up when the object is made."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the module's output; each subclass defines it."""
+        raise UnknownNameError(
+            f"{type(self).__name__}: has no forward(); define it in the class, or call the modules that it holds."
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward`, and the hooks around it."""
+        try:
+            if self._hooks is None:
+                return self.forward(*args, **kwargs)
+            return self._hooks.call(self, args, kwargs)
+        except NumtapeError as error:
+            locate(self, error)
+            raise
+
+    # Registration.
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Parameter):
+            self._register(name, value, Kind.PARAMETER)
+        elif isinstance(value, Module):
+            self._register(name, value, Kind.MODULE)
+        else:
+            kind = self._kinds.get(name)
+            if kind is not None and value is not None and not isinstance(value, _CLASSES.get(kind, Module)):
+                self._refuse(name, value, kind)
+            object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        self._kinds.pop(name, None)
+
+    def _refuse(self, name: str, value: Any, kind: Kind) -> None:
+        repair = {
+            Kind.PARAMETER: "wrap it in nt.nn.Parameter, or write into it: `with nt.no_grad(): p[...] = value`",
+            Kind.MODULE: "assign a module, or delete the attribute first",
+        }.get(kind, "assign a tensor")
+        raise OperandError(
+            f"{type(self).__name__}: {name!r} is {kind.value}, and {type(value).__name__} was assigned; {repair}."
+        )
+
+    def _register(self, name: str, value: Any, kind: Kind) -> None:
+        self._check_name(name)
+        if isinstance(value, Module) and any(part is self for part in value.modules()):
+            raise ArgumentError(f"{type(self).__name__}: {name!r} would make the module a part of itself.")
+        if self._kinds.get(name) is not kind:
+            self._kinds.pop(name, None)
+            self._kinds[name] = kind
+        self._stands_for.pop(name, None)
+        self.__dict__[name] = value
+        traversal.give_names(name, value)
+
+    def _check_name(self, name: Any) -> None:
+        owner = type(self).__name__
+        if not isinstance(name, str) or not name or "." in name:
+            raise ArgumentError(f"{owner}: {name!r} is no name; names are text without dots, and not empty.")
+        if callable(getattr(type(self), name, None)):
+            raise ArgumentError(f"{owner}: {name!r} is a method of the class; choose another name.")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Register a parameter under a name; None keeps the name for one that is not there."""
+        if param is not None and not isinstance(param, Parameter):
+            raise OperandError(
+                f"{type(self).__name__}.register_parameter: {name!r} is {type(param).__name__}; wrap it in "
+                "nt.nn.Parameter."
+            )
+        self._register(name, param, Kind.PARAMETER)
+
+    def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
+        """Register a tensor that is no parameter but part of the module, and of its state if `persistent`.
+
+        Args:
+            name: the attribute's name.
+            value: a tensor, an array (copied), or None.
+            persistent: whether `state_dict` has it.
+        """
+        if value is not None and not isinstance(value, Value):
+            value = tensor(value)
+        self._register(name, value, Kind.BUFFER if persistent else Kind.TRANSIENT)
+
+    def register_module(self, name: str, module: "Module | None") -> None:
+        """Register a module under a name; None keeps the name for one that is not there."""
+        if module is not None and not isinstance(module, Module):
+            raise OperandError(
+                f"{type(self).__name__}.register_module: {name!r} is {type(module).__name__}, not a module."
+            )
+        self._register(name, module, Kind.MODULE)
+
+    add_module = register_module
+
+    # What is in it.
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, "Module"]]:
+        """Go through the module itself and all modules in it, with their paths; each once."""
+        return traversal.modules(self, prefix)
+
+    def modules(self) -> Iterator["Module"]:
+        """Go through the module itself and all modules in it; each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, "Module"]]:
+        """Go through the modules directly in this one, with their names; each once."""
+        return traversal.members(self, (Kind.MODULE,), recurse=False)
+
+    def children(self) -> Iterator["Module"]:
+        """Go through the modules directly in this one; each once."""
+        return (module for _, module in self.named_children())
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """Go through the parameters with their paths; a shared one comes once, under its first.
+
+        Example:
+            >>> [path for path, _ in nt.nn.Sequential(nt.nn.Linear(2, 3)).named_parameters()]
+            ['0.weight', '0.bias']
+        """
+        return traversal.members(self, (Kind.PARAMETER,), prefix, recurse)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Go through the parameters; a shared one comes once."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """Go through the buffers with their paths; each once."""
+        return traversal.members(self, (Kind.BUFFER, Kind.TRANSIENT), prefix, recurse)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Go through the buffers; each once."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    # State.
+    def state_dict(self, prefix: str = "") -> dict[str, Tensor]:
+        """Return parameters and persistent buffers by path: untracked tensors that share their memory.
+
+        Example:
+            >>> {path: value.shape for path, value in nt.nn.BatchNorm1d(3).state_dict().items()}
+            {'weight': (3,), 'bias': (3,), 'running_mean': (3,), 'running_var': (3,), 'num_batches_tracked': ()}
+        """
+        return states.state_dict(self, prefix)
+
+    def load_state_dict(self, state: Any, strict: bool = True) -> states.IncompatibleKeys:
+        """Write tensors or arrays by path into parameters and buffers, all of them or none.
+
+        Args:
+            state: what `state_dict` gave, or arrays under the same keys; values are cast to the module's dtypes.
+            strict: whether missing and unexpected keys are errors; wrong shapes always are.
+
+        Returns:
+            The missing and the unexpected keys, which a call that is not strict leaves alone.
+
+        Raises:
+            ArgumentError: that lists every key which is missing, unexpected or of the wrong shape.
+        """
+        return states.load_state_dict(self, state, strict)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the module and all in it to training, or to evaluation, and return it."""
+        for module in self.modules():
+            module.__dict__["training"] = bool(mode)
+        return self
+
+    def eval(self) -> Self:
+        """Set the module and all in it to evaluation, and return it."""
+        return self.train(False)
+
+    def requires_grad_(self, flag: bool = True) -> Self:
+        """Say whether `backward` delivers gradients to the parameters, and return the module."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(flag)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Reset the gradients of the parameters: to None, or to zeros in place."""
+        for parameter in self.parameters():
+            parameter.zero_grad(set_to_none)
+
+    def apply(self, function: Callable[["Module"], Any]) -> Self:
+        """Call a function with each module in this one, children before parents, and return the module."""
+        for child in self.children():
+            child.apply(function)
+        function(self)
+        return self
+
+    def to(self, target: DtypeLike) -> Self:
+        """Give parameters and float buffers another dtype, in place, and return the module; "cpu" changes nothing.
+
+        Example:
+            >>> nt.nn.Linear(2, 3).to(nt.float64).weight.dtype
+            dtype('float64')
+        """
+        conversion.convert(self, target)
+        return self
+
+    def float(self) -> Self:
+        """Convert to float32."""
+        return self.to(float32)
+
+    def double(self) -> Self:
+        """Convert to float64."""
+        return self.to(float64)
+
+    def half(self) -> Self:
+        """Convert to float16."""
+        return self.to(float16)
+
+    def bfloat16(self) -> Self:
+        """Convert to bfloat16."""
+        return self.to(bfloat16)
+
+    def cpu(self) -> Self:
+        """Return the module itself."""
+        return self
+
+    # Hooks.
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Hook:
+        """Call ``hook(module, args)`` before each forward; what it returns, unless None, replaces the arguments.
+
+        Returns:
+            A handle; ``handle.remove()`` takes the hook off again.
+        """
+        return Hook(self._made_hooks(hook).before, hook)
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> Hook:
+        """Call ``hook(module, args, output)`` after each forward; what it returns, unless None, replaces the output.
+
+        Returns:
+            A handle; ``handle.remove()`` takes the hook off again.
+
+        Example:
+            >>> relu = nt.nn.ReLU()
+            >>> handle = relu.register_forward_hook(lambda module, args, output: output * 10.0)
+            >>> relu(nt.tensor([-1.0, 2.0]))
+            tensor([ 0., 20.])
+        """
+        return Hook(self._made_hooks(hook).after, hook)
+
+    def _made_hooks(self, hook: Any) -> Hooks:
+        if not callable(hook):
+            raise OperandError(f"{type(self).__name__}: a hook is a function, not {type(hook).__name__}.")
+        hooks = self._hooks or Hooks()
+        self.__dict__["_hooks"] = hooks
+        return hooks
+
+    # Text.
+    def extra_repr(self) -> str:
+        """Return what `repr` shows of the module itself; subclasses override it."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = [f"({name}): {child!r}".replace("\n", "\n  ") for name, child in self.named_children()]
+        if not lines:
+            return f"{type(self).__name__}({extra})"
+        return "\n  ".join([f"{type(self).__name__}(", *([extra] if extra else []), *lines]) + "\n)"
+
+    def summary(self, *example: Any) -> "ModelSummary":
+        """Return a table of the modules: path, class, output shape if an example input is given, parameters.
+
+        Example:
+            >>> print(nt.nn.Sequential(nt.nn.Linear(2, 3), nt.nn.ReLU()).summary(np.ones((1, 2), np.float32)))
+            path  class       output  parameters
+            ----  ----------  ------  ----------
+                  Sequential  (1, 3)           9
+            0     Linear      (1, 3)           9
+            1     ReLU        (1, 3)           0
+            9 parameters (9 trainable), 36 bytes
+        """
+        from .summary import summarise
+
+        return summarise(self, example)
+
+
+def _leaves(module: Any) -> list[Any]:
+    return list(module.parameters())
+
+
+def _rebuilt(module: Any, new: list[Any]) -> Any:
+    paths = (path for path, _ in module.named_parameters())
+    return traversal.copy_with(module, dict(zip(paths, new, strict=True)))
+
+
+tree.register(Module, _leaves, _rebuilt)

@@ -1,0 +1,88 @@
+"""Load what was saved here or by other tools, or say what is wrong with it."""
+
+import os
+import struct
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from .._typing import NDArray
+from ..core.value import wrap
+from ..errors import DamagedFileError, SavedFileError
+from ..tensors import Tensor
+from .foreign import read_exactly, read_foreign
+from .format import MAX_HEADER_BYTES, Entry, bytes_of, checksum, parse_header
+from .structure import rebuild
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Return the tree that a file holds, all of it and exactly as saved, or raise.
+
+    Also reads files of other tools, told apart by their contents: plain safetensors files (a dict of tensors), ``.npz``
+    (a dict of arrays) and ``.npy`` (an array). Nothing in a file is ever executed, and no pickle is read. Every tensor
+    and array has memory of its own.
+
+    May be called from any thread or process, also while the file is being saved: a reader sees the old file or the new.
+
+    Args:
+        path: the file.
+
+    Raises:
+        DamagedFileError: the file was cut short or changed.
+        SavedFileError: the file is of another kind, or breaks the rules of its own.
+        OSError: there is no such file, or it cannot be read.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "arrays.npz")
+        >>> np.savez(path, x=np.arange(3), y=np.eye(2))
+        >>> nt.load(path)["x"]
+        array([0, 1, 2])
+    """
+    with open(path, "rb") as file:
+        try:
+            return _load(file, os.fstat(file.fileno()).st_size)
+        except SavedFileError as error:
+            raise type(error)(f"load: {os.fspath(path)} {error}") from error.__cause__
+
+
+def _load(file: BinaryIO, size: int) -> Any:
+    start = file.read(16)
+    file.seek(0)
+    # The first byte of a safetensors header; no other kind of file that is read here has it in this place.
+    return _read_safetensors(file, size) if start[8:9] == b"{" else read_foreign(file, start, size)
+
+
+def _read_safetensors(file: BinaryIO, size: int) -> Any:
+    length = file.read(8)
+    (header_bytes,) = struct.unpack("<Q", length)
+    data_bytes = size - 8 - header_bytes
+    if data_bytes < 0:
+        raise DamagedFileError(
+            f"is damaged or no safetensors file: it has {size} bytes, and its header alone would have {header_bytes}."
+        )
+    if header_bytes > MAX_HEADER_BYTES:
+        raise SavedFileError(
+            f"has a header of {header_bytes} bytes; safetensors files have {MAX_HEADER_BYTES} at most."
+        )
+    header = parse_header(length, file.read(header_bytes), data_bytes)
+    arrays = {entry.name: _read_array(file, entry, header.checksums) for entry in header.entries}
+    if header.checksums is None:
+        return {name: wrap(Tensor, array) for name, array in arrays.items()}
+    return rebuild(header.tree, arrays)
+
+
+def _read_array(file: BinaryIO, entry: Entry, checksums: dict[str, str] | None) -> NDArray:
+    """Return the next array of a file whose header was checked, so that its size is real."""
+    try:
+        array = np.empty(entry.shape, entry.dtype)
+    except ValueError as error:
+        # Without elements, and yet with an axis that NumPy cannot count along.
+        raise SavedFileError(f"holds the tensor {entry.name!r} of the impossible shape {entry.shape}.") from error
+    block = bytes_of(array)
+    read_exactly(file, block)
+    if checksums is not None and checksum(block) != checksums[entry.name]:
+        raise DamagedFileError(f"is damaged: the tensor {entry.name!r} does not match its checksum.")
+    if entry.dtype == np.bool_ and (block > 1).any():
+        raise SavedFileError(f"breaks the safetensors format: the tensor {entry.name!r} has bools that are not 0 or 1.")
+    return array.astype(entry.dtype.newbyteorder("="), copy=False)
