@@ -19,7 +19,7 @@ LAYERS = [
     {"api", "arguments", "series", "jacobians", "schedule", "creation", "grad_mode", "streams", "serialization"},
     {"transforms", "insight", "compiler"},
     {"contexts", "gradients", "recording", "tapes"},
-    {"nn", "optim", "data", "train", "interop", "implicit"},
+    {"accumulation", "gradient_clipping", "nn", "optim", "data", "train", "interop", "implicit"},
     {"testing"},
     {"cli"},
 ]

@@ -72,6 +72,20 @@ from .tapes import summary as summary
 from .tensors import Tensor as Tensor
 
 if _TYPE_CHECKING:
+    from . import data as data
+    from . import gradient_clipping as gradient_clipping
+    from . import nn as nn
+    from . import optim as optim
+    from . import train as train
+    from .accumulation import GradientAccumulator as GradientAccumulator
+    from .accumulation import accumulate_gradients as accumulate_gradients
+    from .gradient_clipping import clip_grad_norm as clip_grad_norm
+    from .gradient_clipping import clip_grad_norm_ as clip_grad_norm_
+    from .gradient_clipping import clip_grad_value as clip_grad_value
+    from .gradient_clipping import clip_grad_value_ as clip_grad_value_
+    from .serialization.reading import load as load
+    from .serialization.rotation import Checkpoints as Checkpoints
+    from .serialization.writing import save as save
     from .series import derivatives as derivatives
     from .testing.checker import NumericalChecker as NumericalChecker
     from .testing.checker import ValidationResult as ValidationResult
@@ -81,13 +95,23 @@ if _TYPE_CHECKING:
 
 #: What is imported when it is first asked for, and from where: not every program needs it.
 _LAZY = {
+    "Checkpoints": "serialization.rotation",
+    "GradientAccumulator": "accumulation",
+    "accumulate_gradients": "accumulation",
+    "clip_grad_norm": "gradient_clipping",
+    "clip_grad_norm_": "gradient_clipping",
+    "clip_grad_value": "gradient_clipping",
+    "clip_grad_value_": "gradient_clipping",
     "NumericalChecker": "testing.checker",
     "ValidationResult": "testing.checker",
     "check_gradients": "testing.gradients",
     "custom_gradient": "transforms.custom",
     "custom_op": "transforms.custom_ops",
     "derivatives": "series",
+    "load": "serialization.reading",
+    "save": "serialization.writing",
 }
+_PACKAGES = frozenset(("data", "gradient_clipping", "nn", "optim", "train"))
 
 TrackedTensor = Tensor
 manual_seed = seed
@@ -98,11 +122,13 @@ def __getattr__(name: str) -> _Any:
     """Return an op by any of its spellings, or what is loaded late; `dir` lists them all."""
     if name in _public:
         return _public[name]
-    if name in _LAZY:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name in _LAZY:
         found = globals()[name] = getattr(import_module(f".{_LAZY[name]}", __name__), name)
         return found
+    if name in _PACKAGES:
+        return import_module(f".{name}", __name__)
     raise errors.UnknownNameError(f"numtape: there is no {name!r}.{_near(name)}")
 
 
@@ -115,4 +141,4 @@ def _near(name: str) -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_public, *_LAZY})
+    return sorted({*globals(), *_public, *_LAZY, *_PACKAGES})

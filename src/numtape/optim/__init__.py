@@ -1,0 +1,23 @@
+"""Optimizers, schedules of their learning rates, and averages of parameters."""
+
+from .adagrad import Adadelta as Adadelta
+from .adagrad import Adagrad as Adagrad
+from .adagrad import RMSprop as RMSprop
+from .adam import Adam as Adam
+from .adam import AdamW as AdamW
+from .adam import NAdam as NAdam
+from .adam import RAdam as RAdam
+from .ema import EMA as EMA
+from .lion import Lion as Lion
+from .one_cycle import OneCycleLR as OneCycleLR
+from .optimizer import Optimizer as Optimizer
+from .plateau import ReduceLROnPlateau as ReduceLROnPlateau
+from .schedules import CosineAnnealingLR as CosineAnnealingLR
+from .schedules import ExponentialLR as ExponentialLR
+from .schedules import LambdaLR as LambdaLR
+from .schedules import LRScheduler as LRScheduler
+from .schedules import MultiStepLR as MultiStepLR
+from .schedules import PolynomialLR as PolynomialLR
+from .schedules import StepLR as StepLR
+from .schedules import WarmupCosineLR as WarmupCosineLR
+from .sgd import SGD as SGD

@@ -1,0 +1,211 @@
+"""An optimizer's rule as the engine calls it: which options it reads, and its captured program for each case."""
+
+import inspect
+import weakref
+from typing import Any
+
+import numpy as np
+
+from .._typing import Dtype
+from ..core.context import entered
+from ..core.value import Value, wrap
+from ..dtypes import float32, is_float, widened
+from ..errors import DtypeError, OperandError, ShapeError
+from ..tensors import Tensor
+from .capture import Symbol, Trace
+from .program import Program
+
+Group = dict[str, Any]
+State = dict[str, Any]
+#: The names of the arrays and of the numbers of a state.
+Layout = tuple[tuple[str, ...], tuple[str, ...]]
+
+_NUMBERS = (int, float)
+#: A rule with options that change in each step, yet are no numbers, would fill the memory.
+_MOST_PROGRAMS = 256
+
+
+class Rule:
+    """The methods `init` and `update` of an optimizer, called with the options that their parameters name.
+
+    Options that are numbers reach a captured rule as symbols, so that a schedule may change them in each step. One that
+    is zero stays zero, and all others count as true: a rule may skip what it does not need. Anything else is told by
+    its value, and another value makes another program.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        # Weak, since the optimizer owns the rule: no cycle keeps parameters alive after it.
+        self._owner = weakref.ref(optimizer)
+        self._name = type(optimizer).__name__
+        self._init_options = _options(optimizer.init, 1)
+        self._update_options = _options(optimizer.update, 4)
+        self._programs: dict[Any, Program | None] = {}
+
+    @property
+    def _optimizer(self) -> Any:
+        return self._owner()
+
+    def check_options(self, group: Group) -> None:
+        """Raise if the rule names an option that the group does not have."""
+        for method, names in (("init", self._init_options), ("update", self._update_options)):
+            for name, is_required in names.items():
+                if is_required and name not in group:
+                    raise OperandError(
+                        f"{self._name}.{method}: there is no option {name!r}; the options are "
+                        f"{', '.join(each for each in group if each != 'params')}. Give it to Optimizer.__init__."
+                    )
+
+    def init(self, param: Value, group: Group) -> State:
+        """Return the state of a parameter that is met for the first time; that of a half one is float32."""
+        options = {name: group[name] for name in self._init_options if name in group}
+        with entered(grad=False, scopes=(), tapes=(), watch_all=False):
+            seen = wrap(param.plain, param.array.astype(float32) if _is_half(param.dtype) else param.array)
+            state = self._optimizer.init(seen, **options)
+        if not isinstance(state, dict):
+            raise OperandError(
+                f"{self._name}.init: returned {type(state).__name__}; the state is a dict of tensors and numbers."
+            )
+        return {name: self._checked(name, value, param) for name, value in state.items()}
+
+    def _checked(self, name: str, value: Any, param: Value) -> Any:
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, _NUMBERS):
+            return value
+        if not isinstance(value, Value | np.ndarray):
+            raise OperandError(
+                f"{self._name}.init: state {name!r} is of type {type(value).__name__}; it is a tensor, an array or a "
+                "number."
+            )
+        # Memory of its own: the state is written in place.
+        return wrap(param.plain, np.array(value.array if isinstance(value, Value) else value))
+
+    def read(self, group: Group) -> tuple[list[float], Any]:
+        """Return the numbers among the options of a group, and a pattern that tells which program fits them."""
+        numbers = [group["lr"]]
+        pattern = []
+        for name in self._update_options:
+            option = group.get(name)
+            for value in option if type(option) is tuple else (option,):
+                if isinstance(value, _NUMBERS) and not isinstance(value, bool) and value:
+                    numbers.append(value)
+                    pattern.append(_NUMBERS)
+                else:
+                    pattern.append(value)
+        # What a rule reads from its optimizer instead is part of the program.
+        return numbers, (*pattern, *self._own().values())
+
+    def _own(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self._optimizer).items() if isinstance(value, int | float | str)}
+
+    def program(self, group: Group, pattern: Any, layout: Layout, dtype: Dtype) -> Program | None:
+        """Return the program of the rule for a case, captured on first need; None if it is not an expression."""
+        key = (dtype, layout, pattern)
+        try:
+            return self._programs[key]
+        except KeyError:
+            pass
+        except TypeError:  # An option that cannot be a key.
+            return None
+        own = self._own()
+        try:
+            program = self._capture(group, layout, dtype)
+        except Exception:  # What is wrong with the rule itself shows when it runs on tensors.
+            program = None
+        if self._own() != own:  # It counts its own calls: only running it in each step is right.
+            vars(self._optimizer).update(own)
+            program = None
+        if len(self._programs) >= _MOST_PROGRAMS:
+            self._programs.clear()
+        self._programs[key] = program
+        return program
+
+    def _capture(self, group: Group, layout: Layout, dtype: Dtype) -> Program | None:
+        trace = Trace(dtype)
+        names, number_names = layout
+        arrays = [trace.array() for _ in range(2 + len(names))]
+        rate = trace.number()
+        numbers = [rate]
+
+        def symbol(value: Any) -> Any:
+            if type(value) is tuple:
+                return tuple(map(symbol, value))
+            if isinstance(value, bool) or not isinstance(value, _NUMBERS) or not value:
+                return value
+            numbers.append(trace.number(is_true=True))
+            return numbers[-1]
+
+        options = {name: symbol(group[name]) for name in self._update_options if name in group}
+        state_numbers = [trace.number() for _ in number_names]
+        state = dict(zip((*names, *number_names), (*arrays[2:], *state_numbers), strict=True))
+        param, new = self._optimizer.update(arrays[0], arrays[1], dict(state), rate, **options)
+        if set(new) - set(state):
+            return None
+        results = [param, arrays[1], *(new.get(name, state[name]) for name in names)]
+        if not all(isinstance(each, Symbol) and trace.kinds[each.number] is not None for each in results):
+            return None
+        new_numbers = [trace.number_of(new.get(name, state[name])) for name in number_names]
+        if any(trace.kinds[number] is not None for number in new_numbers):
+            return None
+        return Program(
+            trace,
+            [each.number for each in arrays],
+            [each.number for each in results],
+            [each.number for each in (*numbers, *state_numbers)],
+            new_numbers,
+        )
+
+    def run_whole(self, param: Value, grad: Any, state: State, group: Group) -> tuple[Any, State]:
+        """Run the rule on tensors and return new arrays, with memory of their own; nothing is written."""
+        dtype = widened(param.dtype)
+        given = {name: _read_only(value) if isinstance(value, Value) else value for name, value in state.items()}
+        options = {name: group[name] for name in self._update_options if name in group}
+        with entered(grad=False, scopes=(), tapes=(), watch_all=False):
+            result = self._optimizer.update(
+                _read_only(wrap(param.plain, param.array.astype(dtype, copy=False))),
+                _read_only(wrap(param.plain, grad.astype(dtype, copy=False))),
+                given,
+                group["lr"],
+                **options,
+            )
+        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
+            raise OperandError(f"{self._name}.update: must return the new parameter and the new state, a dict.")
+        new = {name: self._fitting(name, value, state) for name, value in result[1].items()}
+        return self._fitting("the parameter", result[0], {"the parameter": param}), new
+
+    def _fitting(self, name: str, value: Any, before: State) -> Any:
+        """Return a result of the rule in the form of what it replaces."""
+        if name not in before:
+            raise OperandError(
+                f"{self._name}.update: returned state {name!r}, which init did not make; it made "
+                f"{', '.join(before) or 'nothing'}."
+            )
+        old = before[name]
+        if not isinstance(old, Value):
+            return np.asarray(value.array if isinstance(value, Value) else value).item()
+        array = np.asarray(value.array if isinstance(value, Value) else value)
+        if array.shape != old.shape:
+            raise ShapeError(
+                f"{self._name}.update: {name} has shape {old.shape}, and its new value {array.shape}; they must be "
+                "equal."
+            )
+        if not np.can_cast(array.dtype, widened(old.dtype), "same_kind"):
+            raise DtypeError(f"{self._name}.update: {name} is {old.dtype}, and its new value {array.dtype}.")
+        return array if array.base is None and isinstance(value, Tensor) else array.copy()
+
+
+def _is_half(dtype: Dtype) -> bool:
+    return is_float(dtype) and widened(dtype) != dtype
+
+
+def _read_only(value: Value) -> Any:
+    view = value.array.view()
+    view.flags.writeable = False
+    return wrap(value.plain, view)
+
+
+def _options(method: Any, leading: int) -> dict[str, bool]:
+    """Return the parameters of a method after the leading ones, the options that it reads; true if it must have it."""
+    parameters = list(inspect.signature(method).parameters.values())[leading:]
+    fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {each.name: each.default is inspect.Parameter.empty for each in parameters if each.kind not in fixed}

@@ -1,0 +1,279 @@
+"""Schedules: learning rates as functions of the number of steps."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..errors import ArgumentError, OperandError
+from .optimizer import Optimizer
+
+
+class LRScheduler:
+    """Sets the learning rates of an optimizer's groups from those that they start with and the number of steps taken.
+
+    A subclass writes `rate`. The first rates are set when the schedule is made; `step` sets the next ones and is called
+    after ``optimizer.step()``, once for each epoch or each batch, whatever the schedule counts.
+
+    Args:
+        optimizer: whose rates to set.
+        last_epoch: the number of steps already taken, less one; -1 to start.
+
+    Example:
+        >>> class Halving(nt.optim.LRScheduler):
+        ...     def rate(self, base, step):
+        ...         return base / 2 ** step
+        >>> optimizer = nt.optim.SGD([nt.zeros(2, requires_grad=True)], lr=0.8)
+        >>> schedule = Halving(optimizer)
+        >>> schedule.step()
+        >>> schedule.get_last_lr()
+        [0.4]
+    """
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        self.optimizer = check_optimizer(type(self).__name__, optimizer)
+        for group in optimizer.param_groups:
+            if last_epoch == -1:
+                group["initial_lr"] = group["lr"]
+            elif "initial_lr" not in group:
+                raise ArgumentError(
+                    f"{type(self).__name__}: last_epoch is {last_epoch}, but the optimizer's groups have no "
+                    '"initial_lr" to go on from; load the optimizer\'s state first.'
+                )
+        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self.step()
+
+    def rate(self, base: float, step: int) -> float:
+        """Return the learning rate after `step` steps of a group that starts with `base`."""
+        raise NotImplementedError(f"{type(self).__name__}: a subclass of LRScheduler defines rate().")
+
+    def step(self) -> None:
+        """Set the rates of the next step."""
+        self.last_epoch += 1
+        self._apply()
+
+    def _apply(self) -> None:
+        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=False):
+            group["lr"] = self.rate(base, self.last_epoch)
+
+    def get_last_lr(self) -> list[float]:
+        """Return the rates that are set now, one for each group."""
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that changes and all that the schedule was made with, except for functions."""
+        return {name: value for name, value in vars(self).items() if name != "optimizer" and not callable(value)}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned, and set the rates of that step."""
+        unknown = sorted(set(saved) - set(vars(self)))
+        if unknown:
+            raise ArgumentError(f"{type(self).__name__}.load_state_dict: {', '.join(unknown)} is not of this schedule.")
+        vars(self).update(saved)
+        self._apply()
+
+
+def check_optimizer(title: str, optimizer: Any) -> Optimizer:
+    """Return the optimizer, or raise if it is none."""
+    if not isinstance(optimizer, Optimizer):
+        raise OperandError(f"{title}: takes the optimizer whose learning rates to set, not {type(optimizer).__name__}.")
+    return optimizer
+
+
+def check_count(title: str, name: str, value: Any) -> int:
+    """Return a number of steps, or raise if it is not an integer above 0."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ArgumentError(f"{title}: {name} is {value!r}; it must be an integer above 0.")
+    return value
+
+
+class LambdaLR(LRScheduler):
+    """The first rate times a function of the step; one function for all groups, or one for each.
+
+    Example:
+        >>> optimizer = nt.optim.SGD([nt.zeros(2, requires_grad=True)], lr=0.8)
+        >>> schedule = nt.optim.LambdaLR(optimizer, lambda step: 0.5 ** step)
+        >>> schedule.step()
+        >>> schedule.get_last_lr()
+        [0.4]
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        groups = check_optimizer("LambdaLR", optimizer).param_groups
+        functions = [lr_lambda] * len(groups) if callable(lr_lambda) else list(lr_lambda)
+        if len(functions) != len(groups):
+            raise ArgumentError(f"LambdaLR: there are {len(groups)} groups and {len(functions)} functions.")
+        # A function, so that a saved state leaves it out.
+        self._factor: Callable[[int, int], float] = lambda group, step: functions[group](step)
+        super().__init__(optimizer, last_epoch)
+
+    def _apply(self) -> None:
+        for number, group in enumerate(self.optimizer.param_groups[: len(self.base_lrs)]):
+            group["lr"] = self.base_lrs[number] * self._factor(number, self.last_epoch)
+
+
+class StepLR(LRScheduler):
+    """Multiply the rate by `gamma` every `step_size` steps.
+
+    Example:
+        >>> optimizer = nt.optim.SGD([nt.zeros(2, requires_grad=True)], lr=1.0)
+        >>> schedule = nt.optim.StepLR(optimizer, step_size=2, gamma=0.5)
+        >>> rates = []
+        >>> for epoch in range(5):
+        ...     rates += schedule.get_last_lr()
+        ...     schedule.step()
+        >>> rates
+        [1.0, 1.0, 0.5, 0.5, 0.25]
+    """
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size = check_count("StepLR", "step_size", step_size)
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, step: int) -> float:
+        """Return the rate, after whole stretches of `step_size` steps."""
+        return float(base * self.gamma ** (step // self.step_size))
+
+
+class MultiStepLR(LRScheduler):
+    """Multiply the rate by `gamma` at each of the `milestones`.
+
+    Example:
+        >>> optimizer = nt.optim.SGD([nt.zeros(2, requires_grad=True)], lr=1.0)
+        >>> schedule = nt.optim.MultiStepLR(optimizer, milestones=[1, 3], gamma=0.5)
+        >>> schedule.step()
+        >>> schedule.get_last_lr()
+        [0.5]
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones = sorted(milestones)
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, step: int) -> float:
+        """Return the rate after the milestones that are passed."""
+        return float(base * self.gamma ** bisect_right(self.milestones, step))
+
+
+class ExponentialLR(LRScheduler):
+    """Multiply the rate by `gamma` in each step.
+
+    Example:
+        >>> optimizer = nt.optim.SGD([nt.zeros(2, requires_grad=True)], lr=1.0)
+        >>> schedule = nt.optim.ExponentialLR(optimizer, gamma=0.5)
+        >>> schedule.step()
+        >>> schedule.get_last_lr()
+        [0.5]
+    """
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, step: int) -> float:
+        """Return ``base * gamma ** step``."""
+        return float(base * self.gamma**step)
+
+
+class PolynomialLR(LRScheduler):
+    """Let the rate fall to zero over `total_iters` steps, as a power of what is left.
+
+    Example:
+        >>> optimizer = nt.optim.SGD([nt.zeros(2, requires_grad=True)], lr=1.0)
+        >>> schedule = nt.optim.PolynomialLR(optimizer, total_iters=4, power=2.0)
+        >>> schedule.step()
+        >>> schedule.get_last_lr()
+        [0.5625]
+    """
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        self.total_iters = check_count("PolynomialLR", "total_iters", total_iters)
+        self.power = power
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, step: int) -> float:
+        """Return ``base * (1 - step / total_iters) ** power``."""
+        return float(base * (1.0 - min(step, self.total_iters) / self.total_iters) ** self.power)
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Let the rate fall from the first one to `eta_min` over `T_max` steps, along half a cosine; then it rises again.
+
+    Example:
+        >>> optimizer = nt.optim.SGD([nt.zeros(2, requires_grad=True)], lr=1.0)
+        >>> schedule = nt.optim.CosineAnnealingLR(optimizer, T_max=2)
+        >>> schedule.step()
+        >>> schedule.get_last_lr()
+        [0.5]
+    """
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        self.T_max = check_count("CosineAnnealingLR", "T_max", T_max)
+        self.eta_min = eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, step: int) -> float:
+        """Return the rate on the cosine."""
+        return cosine_between(base, self.eta_min, step / self.T_max)
+
+
+class WarmupCosineLR(LRScheduler):
+    """Let the rate rise in a line over `warmup_steps`, then fall along half a cosine to `eta_min` at `total_steps`.
+
+    Args:
+        optimizer: whose rates to set.
+        warmup_steps: the number of steps up to the full rate; the first one has ``1 / warmup_steps`` of it.
+        total_steps: the number of all steps; after them the rate stays at `eta_min`.
+        eta_min: the last rate.
+        last_epoch: the number of steps already taken, less one; -1 to start.
+
+    Example:
+        >>> optimizer = nt.optim.SGD([nt.zeros(2, requires_grad=True)], lr=1.0)
+        >>> schedule = nt.optim.WarmupCosineLR(optimizer, warmup_steps=2, total_steps=4)
+        >>> rates = []
+        >>> for batch in range(5):
+        ...     rates += schedule.get_last_lr()
+        ...     schedule.step()
+        >>> rates
+        [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, warmup_steps: int, total_steps: int, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        self.total_steps = check_count("WarmupCosineLR", "total_steps", total_steps)
+        if not isinstance(warmup_steps, int) or not 0 <= warmup_steps < total_steps:
+            raise ArgumentError(
+                f"WarmupCosineLR: warmup_steps is {warmup_steps!r}; it must be an integer from 0 up to, but not "
+                f"including, total_steps, {total_steps}."
+            )
+        self.warmup_steps = warmup_steps
+        self.eta_min = eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, step: int) -> float:
+        """Return the rate on the line, on the cosine, or after both."""
+        if step < self.warmup_steps:
+            return base * (step + 1) / self.warmup_steps
+        done = (min(step, self.total_steps) - self.warmup_steps) / (self.total_steps - self.warmup_steps)
+        return cosine_between(base, self.eta_min, done)
+
+
+def cosine_between(start: float, end: float, part: float) -> float:
+    """Return the value at `part` of the way from `start` to `end` along half a cosine."""
+    return end + (start - end) / 2.0 * (1.0 + math.cos(math.pi * part))
+
+
+def line_between(start: float, end: float, part: float) -> float:
+    """Return the value at `part` of the way from `start` to `end` along a line."""
+    return (end - start) * part + start

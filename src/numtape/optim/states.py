@@ -1,0 +1,89 @@
+"""The state of an optimizer as plain data: parameters become numbers, so that it can be saved and loaded elsewhere."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..core.value import Value, wrap
+from ..errors import ArgumentError, ShapeError
+from .rule import Group, State
+
+
+def save_state(groups: list[Group], states: dict[Any, State]) -> dict[str, Any]:
+    """Return groups and states with the position of a parameter in place of itself; arrays are copied."""
+    params = [param for group in groups for param in group["params"]] or list(states)
+    numbers = {param: number for number, param in enumerate(params)}
+    return {
+        "state": {
+            numbers[param]: {name: _copied(value) for name, value in state.items()}
+            for param, state in states.items()
+            if param in numbers
+        },
+        "param_groups": [{**group, "params": [numbers[param] for param in group["params"]]} for group in groups],
+    }
+
+
+def load_state(
+    title: str, groups: list[Group], saved: dict[str, Any], init: Callable[[Any, Group], State]
+) -> tuple[list[Group], dict[Any, State]]:
+    """Return groups and states of these parameters from what `save_state` returned, checked against `init`."""
+    title = f"{title}.load_state_dict"
+    try:
+        saved_groups, saved_states = saved["param_groups"], saved["state"]
+    except (TypeError, KeyError) as error:
+        raise ArgumentError(f'{title}: the state of an optimizer is a dict with "state" and "param_groups".') from error
+    counts = [len(group["params"]) for group in groups]
+    saved_counts = [len(group["params"]) for group in saved_groups]
+    if counts != saved_counts:
+        raise ArgumentError(
+            f"{title}: the optimizer has groups of {counts} parameters, and the saved one of {saved_counts}; make it "
+            "with the same parameters in the same groups."
+        )
+    if saved_states and not any(counts):
+        raise ArgumentError(
+            f"{title}: the optimizer has no parameters of its own to load states for; make it with them."
+        )
+    loaded = [
+        # Formats without tuples turn them to lists.
+        {
+            **group,
+            **{name: tuple(x) if isinstance(x, list) else x for name, x in other.items()},
+            "params": group["params"],
+        }
+        for group, other in zip(groups, saved_groups, strict=True)
+    ]
+    owners = {
+        str(number): (param, group)
+        for group, other in zip(loaded, saved_groups, strict=True)
+        for number, param in zip(other["params"], group["params"], strict=True)
+    }
+    states: dict[Any, State] = {}
+    for number, state in saved_states.items():
+        if str(number) not in owners:
+            raise ArgumentError(f"{title}: there is a state for parameter {number}, but no such parameter.")
+        param, group = owners[str(number)]
+        fresh = init(param, group)
+        states[param] = {
+            name: _restored(f"{title}: state {name!r} of parameter {number}", value, fresh.get(name), param)
+            for name, value in state.items()
+        }
+    return loaded, states
+
+
+def _copied(value: Any) -> Any:
+    return wrap(value.plain, value.array.copy()) if isinstance(value, Value) else value
+
+
+def _restored(title: str, value: Any, fresh: Any, param: Any) -> Any:
+    """Return a saved part of a state in the form of a fresh one, if there is one of its name."""
+    if not isinstance(value, Value | np.ndarray):
+        return value
+    array = np.array(value.array if isinstance(value, Value) else value)
+    if fresh is None:
+        return wrap(param.plain, array)
+    if not isinstance(fresh, Value):
+        return array.item()  # PyTorch keeps its counts as tensors.
+    if array.shape != fresh.shape:
+        raise ShapeError(f"{title} has shape {array.shape}, and here it has {fresh.shape}.")
+    return wrap(param.plain, array.astype(fresh.dtype, copy=False))

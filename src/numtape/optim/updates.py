@@ -1,0 +1,167 @@
+"""Apply a rule to parameters: in place, in blocks that fit the cache, all or nothing towards interrupts."""
+
+from operator import is_not
+from typing import Any
+
+import numpy as np
+
+from .._typing import NDArray
+from ..core.context import current, settle
+from ..core.value import Value
+from ..core.write import mark_written
+from ..dtypes import widened
+from ..errors import OverwrittenError
+from .interrupts import uninterrupted
+from .program import Program
+from .rule import Group, Rule, State
+
+#: What `Program.run` takes for a block: the parameter's memory, where the gradient's lies, and all that follows them.
+Block = tuple[NDArray, Any, tuple[NDArray, ...]]
+
+
+class Slot:
+    """A parameter with its state, laid out for programs; made anew if its memory is replaced."""
+
+    __slots__ = ("_arrays", "_blocks", "_program", "names", "numbers", "param", "pattern", "state", "work")
+
+    def __init__(self, param: Value, state: State) -> None:
+        self.param = param
+        self.state = state
+        self.names = tuple(name for name, value in state.items() if isinstance(value, Value))
+        self.numbers = tuple(name for name, value in state.items() if not isinstance(value, Value))
+        self._arrays = [param.array, *(state[name].array for name in self.names)]
+        self._program: Program | None = None
+        self._blocks: list[Block] = []
+        #: The pattern of options that the program was made for.
+        self.pattern: Any = None
+        #: Where a half parameter and its gradient are widened, block by block; None for the others.
+        self.work: tuple[NDArray, NDArray] | None = None
+
+    def is_stale(self, state: State) -> bool:
+        """Say whether the parameter or its state have got other memory since this was made."""
+        if self.state is not state or self.param.array is not self._arrays[0]:
+            return True
+        if len(state) != len(self.names) + len(self.numbers):
+            return True
+        held = [getattr(state.get(name), "array", None) for name in self.names]
+        return any(map(is_not, held, self._arrays[1:]))
+
+    def prepare(self, rule: Rule, group: Group, pattern: Any) -> None:
+        """Find the program for a pattern of options, and cut the memory into blocks for it."""
+        dtype = widened(self.param.dtype)
+        is_alike = all(each.shape == self.param.shape and each.dtype == dtype for each in self._arrays[1:])
+        program = rule.program(group, pattern, (self.names, self.numbers), dtype) if is_alike else None
+        self.pattern, self._program, self._blocks = pattern, program, []
+        if program is None:
+            return
+        if not all(each.flags.c_contiguous for each in self._arrays):
+            rest = program.rest_like(self.param.array)
+            self._blocks = [(self._arrays[0], ..., (*self._arrays[1:], *rest))]
+        else:
+            flat = [each.reshape(-1) for each in self._arrays]
+            for start in range(0, flat[0].size, program.block):
+                part = slice(start, min(start + program.block, flat[0].size))
+                first, *others = (each[part] for each in flat)
+                self._blocks.append((first, part, (*others, *program.rest(first.size))))
+        if dtype != self.param.dtype and self._blocks:
+            like = self._blocks[0][0]
+            self.work = (np.empty(like.shape, dtype), np.empty(like.shape, dtype))
+
+    @property
+    def program(self) -> Program | None:
+        """The program that `run` runs; None if the rule has to run on whole tensors."""
+        return self._program
+
+    def run(self, grad: NDArray) -> None:
+        """Run the program on each block; its numbers are those of the step."""
+        assert self._program is not None
+        run = self._program.run
+        if self._blocks and self._blocks[0][1] is not ...:
+            grad = grad.reshape(-1)
+        if self.work is not None:
+            return self._run_widened(grad)
+        for param, part, rest in self._blocks:
+            run(param, grad[part], *rest)
+        return None
+
+    def _run_widened(self, grad: NDArray) -> None:
+        assert self._program is not None
+        assert self.work is not None
+        for param, part, rest in self._blocks:
+            wide, wide_grad = (each if part is ... else each[: param.size] for each in self.work)
+            np.copyto(wide, param)
+            np.copyto(wide_grad, grad[part])
+            self._program.run(wide, wide_grad, *rest)
+            np.copyto(param, wide, casting="same_kind")
+
+
+class Updates:
+    """The updates of one optimizer: its rule and a slot for each parameter."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._slots: dict[Value, Slot] = {}
+
+    def forget(self) -> None:
+        """Look at parameters and states anew, since they were replaced."""
+        self._slots = {}
+
+    def apply(self, jobs: list[tuple[Group, list[tuple[Value, NDArray]]]], states: dict[Value, State]) -> None:
+        """Update parameters by their gradients: all of them and their states, or none if a rule raises.
+
+        An interrupt waits for the end. Nothing is written before every rule that runs on whole tensors has run.
+        """
+        with uninterrupted(), np.errstate(all="ignore"):
+            settle(current())
+            planned = []
+            for group, pairs in jobs:
+                numbers, pattern = self.rule.read(group)
+                for param, grad in pairs:
+                    slot = self._slot(param, group, pattern, states)
+                    whole = None if slot.program is not None else self.rule.run_whole(param, grad, slot.state, group)
+                    planned.append((slot, grad, numbers, whole))
+            _write(planned)
+
+    def _slot(self, param: Value, group: Group, pattern: Any, states: dict[Value, State]) -> Slot:
+        slot = self._slots.get(param)
+        state = states.get(param)
+        if slot is None or state is None or slot.pattern != pattern or slot.is_stale(state):
+            if not param.array.flags.writeable:
+                raise OverwrittenError("step: the parameter's memory is read-only; use clone() to get its own.")
+            if state is None or slot is None or slot.pattern != pattern:
+                # Other options may need a state that these did not.
+                state = states[param] = {**self.rule.init(param, group), **(state or {})}
+            slot = self._slots[param] = Slot(param, state)
+            slot.prepare(self.rule, group, pattern)
+        return slot
+
+
+def _write(planned: list[tuple[Slot, NDArray, list[float], tuple[NDArray, State] | None]]) -> None:
+    last: Any = None
+    new: list[Any] = []
+    for slot, grad, numbers, whole in planned:
+        if whole is not None:
+            _write_whole(slot, *whole)
+            continue
+        program, state = slot.program, slot.state
+        assert program is not None
+        given = [*numbers, *(state[name] for name in slot.numbers)]
+        # Most parameters of a group share their numbers: these are computed once.
+        if last != (program, given):
+            new = program.numbers(given)
+            last = (program, given)
+        slot.run(grad)
+        for name, value in zip(slot.numbers, new, strict=True):
+            state[name] = value
+        mark_written(slot.param, slot.param.node)
+
+
+def _write_whole(slot: Slot, param: NDArray, state: State) -> None:
+    np.copyto(slot.param.array, param, casting="same_kind")
+    mark_written(slot.param, slot.param.node)
+    for name, value in state.items():
+        held = slot.state[name]
+        if isinstance(held, Value):
+            np.copyto(held.array, value, casting="same_kind")
+        else:
+            slot.state[name] = value

@@ -1,0 +1,301 @@
+"""A thin training loop: progress, metrics, validation, schedules, saved states, and an end that loses nothing.
+
+Everything that it does can be written in twelve lines; see docs/training.md.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.stream import thread_stream
+from ..errors import ArgumentError, OperandError
+from ..grad_mode import no_grad
+from ..gradient_clipping import clip_grad_norm
+from ..optim import ReduceLROnPlateau
+from ..serialization import Checkpoints
+from .history import History
+from .interrupts import StopSignals
+from .loggers import Logger
+from .metrics import Metric
+from .progress import Progress
+from .stopping import EarlyStopping, watched
+
+
+def fit(
+    model: Any,
+    loss: Callable[[Any, Any], Any],
+    optimizer: Any,
+    loader: Any,
+    epochs: int = 1,
+    *,
+    validation: Iterable[Any] | None = None,
+    metrics: Sequence[Metric] = (),
+    schedule: Any = None,
+    schedule_by: str = "epoch",
+    clip_norm: float | None = None,
+    accumulate: int = 1,
+    early_stopping: EarlyStopping | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    keep: int = 3,
+    save_every: int | None = None,
+    progress: bool | None = None,
+    logger: Logger | None = None,
+) -> History:
+    """Train a model and return the history of the run.
+
+    A batch is a tuple whose last part is the target: ``loss(model(*inputs), target)`` is what falls. SIGINT (Ctrl-C)
+    and SIGTERM let the step finish; with a `folder`, the state is then saved, and a run with ``resume=True`` goes on
+    from there, bit for bit as if nothing had happened.
+
+    Args:
+        model: an `nn.Module`.
+        loss: takes predictions and targets, and returns a scalar: the mean over the batch.
+        optimizer: has the model's parameters.
+        loader: an `nt.data.DataLoader`, or any iterable of batches that can be gone through again.
+        epochs: how often to go through the data in all, what was done before a resume included.
+        validation: batches for the validation loss and metrics, computed after each epoch.
+        metrics: such as `Accuracy()`; of the validation data if there is any.
+        schedule: changes the learning rate after each epoch, or each step.
+        schedule_by: "epoch" or "step".
+        clip_norm: the largest global norm of the gradients.
+        accumulate: how many batches make one step.
+        early_stopping: ends a run that no longer improves.
+        folder: where to save states: after each epoch, the `keep` latest ones, and the best one.
+        resume: whether to go on from the latest state in the folder.
+        keep: how many states to keep.
+        save_every: save after that many steps, too.
+        progress: True for lines, False for silence; a bar on a terminal otherwise.
+        logger: has the methods `start`, `log` and `finish`.
+
+    Example:
+        >>> _ = nt.seed(0)
+        >>> model = nt.nn.Linear(1, 1)
+        >>> x = np.linspace(-1.0, 1.0, 32, dtype=np.float32)[:, None]
+        >>> loader = nt.data.DataLoader((x, 3.0 * x), batch_size=8, shuffle=True, rng=0)
+        >>> optimizer = nt.optim.SGD(model.parameters(), lr=0.5)
+        >>> history = nt.train.fit(model, nt.mse_loss, optimizer, loader, epochs=10, progress=False)
+        >>> bool(history["loss"][-1] < 1e-4)
+        True
+    """
+    run = _Run(model, loss, optimizer, loader, metrics, validation, schedule, early_stopping)
+    run.clip_norm = clip_norm
+    run.accumulate = _positive("accumulate", accumulate)
+    run.schedule_by = schedule_by
+    if schedule_by not in ("epoch", "step"):
+        raise ArgumentError(f'fit: schedule_by is {schedule_by!r}; it must be "epoch" or "step".')
+    _positive("epochs", epochs)
+    saved = Checkpoints(folder, keep=keep) if folder is not None else None
+    if resume:
+        if saved is None:
+            raise ArgumentError("fit: resume is set, but there is no folder to resume from.")
+        state = saved.load_latest()
+        if state is not None:
+            run.load_state_dict(state)
+    shown = Progress(epochs, progress)
+    if logger is not None:
+        logger.start({"epochs": epochs, "is_resumed": run.step > 0})
+
+    def save(numbers: dict[str, float] | None = None) -> None:
+        if saved is not None:
+            metric = None if numbers is None else watched(None, numbers)
+            saved.save(run.step, run.state_dict(), metric=metric)
+
+    with StopSignals() as stop:
+        while run.epoch < epochs and not run.is_over:
+            for loss_value in run.steps(shown):
+                shown.show_loss(loss_value)
+                if stop:
+                    break
+                if save_every is not None and run.step % save_every == 0:
+                    save()
+            if stop:
+                break
+            numbers = run.end_epoch()
+            shown.end_epoch(run.epoch, numbers)
+            if logger is not None:
+                logger.log(run.epoch, numbers)
+            save(numbers)
+        if stop and not run.is_over and run.epoch < epochs:
+            run.history.is_interrupted = True
+            save()
+            where = (
+                f"the state is in {folder}; go on with resume=True" if saved is not None else "give a folder to save"
+            )
+            shown.say(f"stopped by {stop.received.name if stop.received else ''} after step {run.step}: {where}")
+    if logger is not None:
+        logger.finish(run.history)
+    return run.history
+
+
+class _Run:
+    """A run amid its epochs: all that must be saved to go on exactly."""
+
+    clip_norm: float | None = None
+    accumulate = 1
+    schedule_by = "epoch"
+
+    def __init__(
+        self,
+        model: Any,
+        loss: Callable[[Any, Any], Any],
+        optimizer: Any,
+        loader: Any,
+        metrics: Sequence[Metric],
+        validation: Iterable[Any] | None,
+        schedule: Any,
+        early_stopping: EarlyStopping | None,
+    ) -> None:
+        self.model = model
+        self.loss = loss
+        self.optimizer = optimizer
+        self.loader = loader
+        self.metrics = list(metrics)
+        self.validation = validation
+        self.schedule = schedule
+        self.early_stopping = early_stopping
+        self.history = History()
+        self.epoch = 0
+        self.step = 0
+        self.is_over = False
+        #: Of the present epoch: batches done, sum of losses times sizes, and sizes.
+        self.batches = 0
+        self.loss_sum = 0.0
+        self.samples = 0
+
+    def steps(self, shown: Progress) -> Any:
+        """Train on what is left of the present epoch; yield the loss after each step of the optimizer."""
+        self.model.train()
+        if not self.batches:
+            for metric in self.metrics:
+                metric.reset()
+        total = len(self.loader) if hasattr(self.loader, "__len__") else None
+        losses: list[float] = []
+        for batch in shown.batches(self.epoch + 1, self.loader, total, self.batches):
+            group = self._group_size(total)
+            losses.append(self._backward(batch, group))
+            self.batches += 1
+            if len(losses) < group:
+                continue
+            if self.clip_norm is not None:
+                clip_grad_norm(self.model.parameters(), self.clip_norm)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.step += 1
+            if self.schedule is not None and self.schedule_by == "step":
+                self.schedule.step()
+            self.history.add_step(sum(losses) / len(losses))
+            losses.clear()
+            yield self.history.step_losses[-1]
+
+    def _group_size(self, total: int | None) -> int:
+        """Return how many batches make the present step: fewer at the end of an epoch."""
+        if total is None:
+            return self.accumulate
+        return min(self.accumulate, total - self.batches // self.accumulate * self.accumulate)
+
+    def _backward(self, batch: Any, group: int) -> float:
+        *inputs, target = _as_batch(batch)
+        prediction = self.model(*inputs)
+        loss = self.loss(prediction, target)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise ArgumentError(
+                f"fit: the loss is {value} at step {self.step + 1}; lower the learning rate, clip gradients, or look "
+                "for the op with nt.records(loss)."
+            )
+        (loss / group if group > 1 else loss).backward()
+        size = len(target) if np.ndim(target) else 1
+        self.loss_sum += value * size
+        self.samples += size
+        if self.validation is None:
+            for metric in self.metrics:
+                metric.update(prediction.detach(), target)
+        return value
+
+    def end_epoch(self) -> dict[str, float]:
+        """Validate, and return the numbers of the epoch."""
+        if not self.samples:
+            raise OperandError("fit: the loader gave no batches; an iterator can be gone through once only.")
+        numbers = {"loss": self.loss_sum / self.samples}
+        if self.validation is not None:
+            numbers["val_loss"] = self._validate(self.validation)
+        for metric in self.metrics:
+            value = metric.compute()
+            if np.ndim(value) == 0:
+                numbers[metric.name] = float(value)
+        self.history.add(numbers)
+        self.epoch += 1
+        self.batches, self.loss_sum, self.samples = 0, 0.0, 0
+        if self.schedule is not None and self.schedule_by == "epoch":
+            if isinstance(self.schedule, ReduceLROnPlateau):
+                self.schedule.step(watched(None, numbers))
+            else:
+                self.schedule.step()
+        self.is_over = self.early_stopping is not None and self.early_stopping.should_stop(numbers)
+        return numbers
+
+    def _validate(self, batches: Iterable[Any]) -> float:
+        for metric in self.metrics:
+            metric.reset()
+        self.model.eval()
+        total, samples = 0.0, 0
+        with no_grad():
+            for batch in batches:
+                *inputs, target = _as_batch(batch)
+                prediction = self.model(*inputs)
+                size = len(target) if np.ndim(target) else 1
+                total += float(self.loss(prediction, target)) * size
+                samples += size
+                for metric in self.metrics:
+                    metric.update(prediction, target)
+        return total / samples if samples else math.nan
+
+    def _parts(self) -> dict[str, Any]:
+        """Return all that has a state of its own."""
+        parts = {"model": self.model, "optimizer": self.optimizer, "history": self.history}
+        optional = {"schedule": self.schedule, "loader": self.loader, "early_stopping": self.early_stopping}
+        parts |= {name: part for name, part in optional.items() if hasattr(part, "state_dict")}
+        return parts | {f"metric {i}": metric for i, metric in enumerate(self.metrics)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that is needed to go on exactly."""
+        stream = thread_stream()
+        state: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
+        state["run"] = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "batches": self.batches,
+            "loss_sum": self.loss_sum,
+            "samples": self.samples,
+            "is_over": self.is_over,
+        }
+        state["stream"] = {"key": str(stream.key), "counter": str(stream.counter)}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        for name, part in self._parts().items():
+            if name not in state:
+                raise ArgumentError(f"fit: the saved state has no {name!r}; resume with the settings of the first run.")
+            part.load_state_dict(state[name])
+        for name, value in state["run"].items():
+            setattr(self, name, value)
+        stream = thread_stream()
+        stream.key, stream.counter = int(state["stream"]["key"]), int(state["stream"]["counter"])
+
+
+def _as_batch(batch: Any) -> tuple[Any, ...]:
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
+        got = f"{type(batch).__name__} of {len(batch)}" if isinstance(batch, tuple | list) else type(batch).__name__
+        raise OperandError(f"fit: a batch is {got}; it must be a tuple of inputs and a target.")
+    return tuple(batch)
+
+
+def _positive(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ArgumentError(f"fit: {name} is {value!r}; it must be a positive integer.")
+    return value

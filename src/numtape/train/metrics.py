@@ -1,0 +1,189 @@
+"""Metrics that add up over batches: accuracy, top-k accuracy, confusion matrix, coefficient of determination."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from .._typing import NDArray
+from ..core.value import array_of
+from ..errors import ArgumentError, ShapeError
+
+
+class Metric(Protocol):
+    """What `fit` wants of a metric: it sees each batch, and can be saved amid an epoch."""
+
+    name: str
+
+    def reset(self) -> None:
+        """Forget all batches."""
+
+    def update(self, prediction: Any, target: Any) -> None:
+        """Take a batch into account."""
+
+    def compute(self) -> Any:
+        """Return the metric of all batches since `reset`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was added up."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+
+
+class _Sums:
+    """Adds up an array of numbers; what a metric is made of."""
+
+    name = "metric"
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.sums = np.zeros(shape)
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        self.sums = np.zeros(self.sums.shape)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was added up."""
+        return {"sums": self.sums.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.sums = np.array(state["sums"], np.float64)
+
+
+class TopK(_Sums):
+    """The share of samples whose class is among the `k` highest scores.
+
+    Args:
+        k: how many scores count.
+
+    Example:
+        >>> metric = nt.train.TopK(2)
+        >>> metric.update(np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]]), np.array([2, 2]))
+        >>> metric.compute()
+        0.5
+    """
+
+    def __init__(self, k: int) -> None:
+        if not isinstance(k, int) or k < 1:
+            raise ArgumentError(f"TopK: k is {k!r}; it must be a positive integer.")
+        super().__init__((2,))
+        self.k = k
+        self.name = f"top{k}"
+
+    def update(self, prediction: Any, target: Any) -> None:
+        """Take a batch of scores (n, classes) and class numbers (n,) into account."""
+        scores, classes = _scores(type(self).__name__, prediction, target)
+        own = np.take_along_axis(scores, classes[:, None], 1)
+        # As argmax does, a tie goes to the class with the lower number.
+        above = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) < classes[:, None]))
+        self.sums += np.array([np.count_nonzero(above.sum(1) < self.k), len(classes)])
+
+    def compute(self) -> float:
+        """Return the share."""
+        hits, count = self.sums
+        return float(hits / count) if count else float("nan")
+
+
+class Accuracy(TopK):
+    """The share of samples whose class has the highest score.
+
+    Example:
+        >>> metric = nt.train.Accuracy()
+        >>> metric.update(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 1]))
+        >>> metric.compute()
+        0.5
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.name = "accuracy"
+
+
+class ConfusionMatrix(_Sums):
+    """How often each class (row) was taken for each (column).
+
+    Args:
+        classes: the number of classes.
+
+    Example:
+        >>> metric = nt.train.ConfusionMatrix(2)
+        >>> metric.update(np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]]), np.array([1, 1, 0]))
+        >>> metric.compute().tolist()
+        [[0, 1], [1, 1]]
+    """
+
+    name = "confusion"
+
+    def __init__(self, classes: int) -> None:
+        if not isinstance(classes, int) or classes < 1:
+            raise ArgumentError(f"ConfusionMatrix: classes is {classes!r}; it must be a positive integer.")
+        super().__init__((classes, classes))
+
+    def update(self, prediction: Any, target: Any) -> None:
+        """Take a batch of scores (n, classes) and class numbers (n,) into account."""
+        scores, classes = _scores("ConfusionMatrix", prediction, target)
+        np.add.at(self.sums, (classes, scores.argmax(1)), 1)
+
+    def compute(self) -> NDArray:
+        """Return the counts."""
+        return self.sums.astype(np.int64)
+
+    def __str__(self) -> str:
+        counts = self.compute()
+        width = max(len(str(counts.max(initial=0))), len(str(len(counts) - 1))) + 1
+        head = "true\\taken".ljust(11) + "".join(str(i).rjust(width) for i in range(len(counts)))
+        rows = [str(i).rjust(10) + " " + "".join(str(n).rjust(width) for n in row) for i, row in enumerate(counts)]
+        return "\n".join([head, *rows])
+
+
+class R2(_Sums):
+    """The coefficient of determination: 1 for perfect predictions, 0 for those no better than the mean.
+
+    Example:
+        >>> metric = nt.train.R2()
+        >>> metric.update(np.array([1.0, 2.0, 3.5]), np.array([1.0, 2.0, 3.0]))
+        >>> metric.compute()
+        0.875
+    """
+
+    name = "r2"
+
+    def __init__(self) -> None:
+        # Count, mean and squared deviations of the targets, squared errors; means are updated, since sums of squares
+        # cancel.
+        super().__init__((4,))
+
+    def update(self, prediction: Any, target: Any) -> None:
+        """Take a batch of predictions and targets of one shape into account."""
+        predicted, wanted = (np.asarray(array_of(x), np.float64) for x in (prediction, target))
+        if predicted.shape != wanted.shape:
+            raise ShapeError(
+                f"R2: predictions have shape {predicted.shape} and targets {wanted.shape}; they must be equal."
+            )
+        if not wanted.size:
+            return
+        count, mean, deviation, error = self.sums
+        total = count + wanted.size
+        shift = wanted.mean() - mean
+        self.sums[:] = (
+            total,
+            mean + shift * wanted.size / total,
+            deviation + ((wanted - wanted.mean()) ** 2).sum() + shift**2 * count * wanted.size / total,
+            error + ((predicted - wanted) ** 2).sum(),
+        )
+
+    def compute(self) -> float:
+        """Return the coefficient; NaN if all targets are equal."""
+        _, _, deviation, error = self.sums
+        return float(1.0 - error / deviation) if deviation else float("nan")
+
+
+def _scores(name: str, prediction: Any, target: Any) -> tuple[NDArray, NDArray]:
+    scores, classes = np.asarray(array_of(prediction)), np.asarray(array_of(target))
+    if scores.ndim != 2 or classes.shape != scores.shape[:1]:
+        raise ShapeError(
+            f"{name}: predictions have shape {scores.shape} and targets {classes.shape}; wanted are scores "
+            "(n, classes) and class numbers (n,)."
+        )
+    return scores.astype(np.float64, copy=False), classes.astype(np.int64, copy=False)
