@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 
 from ._typing import DtypeLike, NDArray, Shape
+from .core.declare import numpy_faces
 from .core.stream import stream_of
 from .core.value import Value, wrap
 from .dtypes import as_dtype, check_supported, default_dtype
-from .errors import ArgumentError, DtypeError, OperandError, ShapeError
+from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
 from .kernels import random as kernels
 from .ops.casting import cast, clone
 from .ops.joining import stack
-from .ops.shapes import as_shape
+from .ops.shapes import as_shape, broadcast_to
 from .tensors import Tensor
 
 
@@ -121,21 +122,23 @@ def tensor(data: Any, dtype: DtypeLike = None, requires_grad: bool = False, name
         tensor([[1., 2.],
                 [3., 4.]], requires_grad=True)
     """
-    if isinstance(data, Value):
-        if data.node is not None and not requires_grad:
-            # Like tensors inside of lists, it stays on the tape.
-            kept: Tensor = clone(data) if dtype is None else cast(clone(data), as_dtype(dtype))
-            if name is not None:
-                kept.name = name
-            return kept
-        return _finish(np.array(data.array, None if dtype is None else as_dtype(dtype)), requires_grad, name)
-    if isinstance(data, list | tuple) and _holds_tensors(data):
-        made: Tensor = _stacked(data)
-        made = made if dtype is None else made.astype(as_dtype(dtype))
-        if name is not None:
-            made.name = name
-        return made.requires_grad_() if requires_grad and made.is_leaf else made
+    if _holds_tensors(data):
+        made = clone(data) if isinstance(data, Value) else _stacked(data)
+        return _of_tensors("tensor", made, dtype, requires_grad, name)
     return _finish(_array("tensor", data, dtype), requires_grad, name)
+
+
+def _of_tensors(caller: str, made: Tensor, dtype: DtypeLike, requires_grad: bool, name: str | None) -> Tensor:
+    """Finish a tensor that ops made of others; it stays on the tape, so it cannot be a leaf if they are tracked."""
+    if requires_grad and not made.is_leaf:
+        raise GradientError(
+            f"{caller}: requires_grad=True makes a leaf, but the data is tracked, and its gradient would be lost "
+            "without a word. Leave requires_grad out to stay on the tape, or detach() the data."
+        )
+    made = made if dtype is None else cast(made, as_dtype(dtype))
+    if name is not None:
+        made.name = name
+    return made.requires_grad_() if requires_grad else made
 
 
 def from_numpy(array: NDArray, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -185,17 +188,24 @@ def full(
         >>> nt.full((2,), 7.0)
         tensor([7., 7.])
     """
-    filled = _filled("full", _array("full", fill_value, dtype), _shape("full", (shape,)))
-    return _finish(np.array(filled), requires_grad, name)
+    return _filled("full", _shape("full", (shape,)), fill_value, dtype, requires_grad, name)
 
 
-def _filled(name: str, value: NDArray, shape: Shape) -> NDArray:
+def _filled(caller: str, shape: Shape, value: Any, dtype: DtypeLike, requires_grad: bool, name: str | None) -> Tensor:
+    """Return a value, broadcast to a shape; recorded if it is tracked."""
+    if not _holds_tensors(value):
+        value = _array(caller, value, dtype)
+    elif not isinstance(value, Value):
+        value = _stacked(value)
     try:
-        return np.broadcast_to(value, shape)
+        np.broadcast_to(np.empty(value.shape, np.bool_), shape)
     except ValueError as error:
         raise ShapeError(
-            f"{name}: the shape is {shape} and fill_value has shape {value.shape}, which does not broadcast to it."
+            f"{caller}: the shape is {shape} and fill_value has shape {value.shape}, which does not broadcast to it."
         ) from error
+    if isinstance(value, Value):
+        return _of_tensors(caller, clone(broadcast_to(value, shape)), dtype, requires_grad, name)
+    return _finish(np.array(np.broadcast_to(value, shape)), requires_grad, name)
 
 
 def empty(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -302,8 +312,12 @@ def full_like(
         tensor([3., 3.])
     """
     shape, chosen = _like("full_like", other, dtype)
-    filled = _filled("full_like", _array("full_like", fill_value, None), shape)
-    return _finish(filled.astype(chosen), requires_grad, name)
+    if not _holds_tensors(fill_value):
+        fill_value = _array("full_like", fill_value, None)
+    return _filled("full_like", shape, fill_value, chosen, requires_grad, name)
+
+
+numpy_faces[np.full_like] = full_like
 
 
 def empty_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -359,8 +373,8 @@ def _uniform(
 ) -> Tensor:
     chosen = _float_dtype(caller, dtype)
     key, counter = stream_of(rng).take(math.prod(size))
-    drawn = kernels.uniform(key, counter, size)
-    return _finish(np.asarray(low + (high - low) * drawn).astype(chosen), requires_grad, name)
+    drawn = low + (high - low) * kernels.uniform(key, counter, size)
+    return _finish(kernels.rounded(drawn, low, high, chosen), requires_grad, name)
 
 
 def randn(

@@ -15,6 +15,10 @@ class Gradients:
 
     ``grads[x]`` raises if there is none, ``grads.get(x)`` gives None. `items` pairs the id of each tensor with its
     gradient, in the order in which the sweep reached them.
+
+    `items`, `tensors`, iteration and the length are those of leaves and watched tensors. With ``keep="all"``, ``x in
+    grads`` and ``grads[x]`` know intermediate results as well; they are not listed, since the map does not keep them
+    alive.
     """
 
     def __init__(self, tensors: list[Tensor], gradients: list[Tensor], delivered: set[int]) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from . import tree
+from .core.apply import is_tracked
 from .core.context import current
 from .core.declare import numpy_faces, public
 from .core.inplace import write_op
 from .core.value import Value, wrap
 from .core.write import check_writable, link_version, mark_written
+from .dtypes import FLOAT_DTYPES
 from .errors import ArgumentError, LeavesTapeError, NumtapeError, UnsupportedError
 
 #: NumPy functions that look only at shape and dtype, or compare: nothing to differentiate is lost by running them.
@@ -27,7 +29,6 @@ VALUE_FREE = frozenset(
         np.zeros_like,
         np.ones_like,
         np.empty_like,
-        np.full_like,
         np.result_type,
         np.can_cast,
         np.min_scalar_type,
@@ -52,7 +53,7 @@ MUTATORS = frozenset((np.copyto, np.put, np.place, np.putmask, np.fill_diagonal,
 
 def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Run a ufunc, or one of its methods, on tensors."""
-    title = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+    title = _title(ufunc) + ("" if method == "__call__" else f".{method}")
     if method != "__call__":
         reduction = numpy_faces.get(getattr(ufunc, method))
         options = {key: value for key, value in kwargs.items() if key in ("axis", "keepdims")}
@@ -82,19 +83,24 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
     return write_op(target, select.op, (where, result, target))
 
 
+def _title(ufunc: Any) -> str:
+    """Return what a ufunc is called; those of other packages do not tell where they are from."""
+    name = ufunc.__name__
+    return f"np.{name}" if getattr(np, name, None) is ufunc else f"ufunc {name}"
+
+
 def array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Run a NumPy function on tensors."""
     title = f"{getattr(function, '__module__', 'np')}.{function.__name__}".replace("numpy.", "np.")
     face = numpy_faces.get(function)
     if face is not None:
         bound = _bind(function, face, args, kwargs)
-        is_tracked = any(isinstance(x, Value) and x.node is not None for x in tree.leaves((args, kwargs)))
         if bound is not None:
             try:
                 return face(*bound[0], **bound[1])
             except NumtapeError:
                 # NumPy may have options that we do not; if it refuses as well, its error is as good.
-                if is_tracked or function in MUTATORS:
+                if function in MUTATORS or any(map(_is_tracked, tree.leaves((args, kwargs)))):
                     raise
     return _fall_back(function, args, kwargs, title, is_safe=function in VALUE_FREE, is_mutator=function in MUTATORS)
 
@@ -145,14 +151,18 @@ def _parameters(function: Any) -> dict[str, inspect.Parameter] | None:
         return None
 
 
+def _is_tracked(leaf: Any) -> bool:
+    return isinstance(leaf, Value) and is_tracked(leaf)
+
+
 def _fall_back(
     function: Any, args: Any, kwargs: dict[str, Any], title: str, is_safe: bool = False, is_mutator: bool = False
 ) -> Any:
-    """Run a NumPy function on the arrays of untracked tensors."""
+    """Run a NumPy function on the arrays of untracked tensors; results of other dtypes than ours stay arrays."""
     leaves = tree.leaves((args, kwargs))
     state = current()
     operands = [x for x in leaves if isinstance(x, Value)]
-    if not is_safe and state.grad and any(x.node is not None for x in operands):
+    if not is_safe and state.grad and any(map(is_tracked, operands)):
         raise UnsupportedError(
             f"{title}: has no op in numtape (or not with these options), and an operand is tracked, so its gradient "
             "would be lost. Write it with nt functions, or leave the tape with numpy() or detach()."
@@ -164,7 +174,12 @@ def _fall_back(
     result = function(*args, **kwargs)
     for target in written:
         mark_written(target, target.node)
-    return tree.map(lambda x: _wrapped(x, operands) if isinstance(x, np.ndarray) else x, result)
+    return tree.map(lambda x: _wrapped(x, operands) if _is_supported(x) else x, result)
+
+
+def _is_supported(x: Any) -> bool:
+    """Say whether something is an array that a tensor can hold."""
+    return isinstance(x, np.ndarray) and (x.dtype in FLOAT_DTYPES or x.dtype.kind in "biu")
 
 
 def _wrapped(array: Any, operands: list[Value]) -> Any:
@@ -174,13 +189,14 @@ def _wrapped(array: Any, operands: list[Value]) -> Any:
             return operand
     made = wrap(operands[0].plain, array)
     for operand in operands:
-        link_version(operand, made)
+        if np.may_share_memory(array, operand.array):
+            link_version(operand, made, is_view=True)
     return made
 
 
 def check_may_leave(self: Any, how: str) -> None:
     """Raise if a tensor is tracked, so that it would leave the tape unnoticed."""
-    if self.node is not None:
+    if is_tracked(self):
         raise LeavesTapeError(
             f"{how}: the tensor is tracked, and its gradient would be lost without a word. Use tensor.numpy() to leave "
             "the tape, nt.stack([...]) or nt.tensor([...]) to join tensors, and nt functions to compute."

@@ -165,6 +165,8 @@ class Members(Value):
 
     def requires_grad_(self, flag: Any = True) -> Self:
         """Say whether `backward` shall deliver a gradient here, and return self."""
+        if not isinstance(flag, bool | np.bool_):
+            raise OperandError(f"requires_grad: the flag is {flag!r}; it must be True or False.")
         if flag and not is_float(self.dtype):
             raise DtypeError(
                 f"requires_grad: a tensor of {self.dtype} has no derivative; only float tensors do. "

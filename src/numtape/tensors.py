@@ -136,7 +136,7 @@ class Tensor(Members):
     floor = ops.floor
     ceil = ops.ceil
     round = ops.round
-    trunc = ops.trunc
+    trunc = fix = ops.trunc
     exp = ops.exp
     expm1 = ops.expm1
     log = ops.log
@@ -161,7 +161,7 @@ class Tensor(Members):
     isfinite = ops.isfinite
     matmul = mm = ops.matmul
     dot = ops.dot
-    outer = ops.outer
+    outer = ger = ops.outer
     sum = ops.sum
     mean = ops.mean
     prod = ops.prod
@@ -217,15 +217,19 @@ class Tensor(Members):
     relu = ops.relu
     softmax = ops.softmax
     log_softmax = ops.log_softmax
-    acos = ops.acos
-    acosh = ops.acosh
+    acos = arccos = ops.acos
+    acosh = arccosh = ops.acosh
     addmm = ops.addmm
     allclose = ops.allclose
-    asin = ops.asin
-    asinh = ops.asinh
-    atan = ops.atan
-    atan2 = ops.atan2
-    atanh = ops.atanh
+    asin = arcsin = ops.asin
+    asinh = arcsinh = ops.asinh
+    atan = arctan = ops.atan
+    atan2 = arctan2 = ops.atan2
+    atanh = arctanh = ops.atanh
+    bitwise_and = ops.bitwise_and
+    bitwise_not = ops.bitwise_not
+    bitwise_or = ops.bitwise_or
+    bitwise_xor = ops.bitwise_xor
     cbrt = ops.cbrt
     cholesky = ops.cholesky
     count_nonzero = ops.count_nonzero
@@ -238,6 +242,8 @@ class Tensor(Members):
     erfc = ops.erfc
     erfinv = ops.erfinv
     exp2 = ops.exp2
+    fliplr = ops.fliplr
+    flipud = ops.flipud
     floor_divide = ops.floor_divide
     fmod = ops.fmod
     hardshrink = ops.hardshrink
@@ -262,6 +268,7 @@ class Tensor(Members):
     quantile = ops.quantile
     rad2deg = ops.rad2deg
     remainder = ops.remainder
+    searchsorted = ops.searchsorted
     sinc = ops.sinc
     slogdet = ops.slogdet
     svd = ops.svd
@@ -274,8 +281,11 @@ class Tensor(Members):
     divide = true_divide = ops.div
     negative = ops.neg
     absolute = ops.abs
+    equal = ops.equal
     greater = ops.greater
+    greater_equal = ops.greater_equal
     less = ops.less
+    less_equal = ops.less_equal
     not_equal = ops.not_equal
     movedim = ops.moveaxis
     swapdims = ops.swapaxes
@@ -288,6 +298,16 @@ class Tensor(Members):
         """Return the untracked value, sharing memory."""
         untracked: Tensor = ops.stop_gradient(self)
         return untracked
+
+    def where(self, condition: Any, other: Any) -> "Tensor":
+        """Return this tensor where a condition holds and another one elsewhere, as PyTorch's method does."""
+        chosen: Tensor = ops.where(condition, self, other)
+        return chosen
+
+    def polygamma(self, n: int) -> "Tensor":
+        """Return the derivative of `digamma` of order `n`, elementwise. Needs SciPy."""
+        found: Tensor = ops.polygamma(n, self)
+        return found
 
     def mul_into(self, other: Any, out: "Tensor") -> "Tensor":
         """Write ``self * other`` into `out` and return it."""
@@ -341,11 +361,23 @@ class Tensor(Members):
         """Return the tensor itself."""
         return self
 
-    def to(self, target: Any) -> "Tensor":
-        """Return the tensor in another dtype, or itself for the device "cpu" and for its own dtype."""
+    def to(self, target: Any = None, *, dtype: Any = None, device: Any = None) -> "Tensor":
+        """Return the tensor in another dtype, or itself for the device "cpu" and for its own dtype.
+
+        Args:
+            target: a dtype, a tensor whose dtype is meant, or a device.
+            dtype: a dtype, in place of `target` or beside a device.
+            device: "cpu", the only one.
+        """
         if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda", "mps", "gpu"):
-            if target.split(":")[0] != "cpu":
-                raise ArgumentError(f'to: there is no device {target!r}; numtape computes on "cpu".')
+            target, device = None, target
+        if device is not None and str(device).split(":")[0] != "cpu":
+            raise ArgumentError(f'to: there is no device {device!r}; numtape computes on "cpu".')
+        if target is None:
+            target = dtype
+        elif dtype is not None:
+            raise ArgumentError(f"to: the dtype was given twice, as {target!r} and as {dtype!r}.")
+        if target is None:
             return self
         dtype = target.dtype if isinstance(target, Value) else as_dtype(target)
         if dtype == self.dtype:

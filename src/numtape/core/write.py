@@ -40,9 +40,9 @@ def link_version(base: Value, view: Value, is_view: bool = False) -> None:
     `is_view` says that memory is known to be shared, where the arrays themselves may not tell.
     """
     owner = view.array.base
-    if not is_view and view.array is not base.array and owner is not base.array:
-        if owner is None or owner is not base.array.base:
-            return
+    is_apart = owner is None or (owner is not base.array and owner is not base.array.base)
+    if is_apart and view.array is not base.array and not is_view:
+        return
     stamp = base.version
     if stamp is None:
         version_of(base)
@@ -63,10 +63,13 @@ def read_stamp(op: "Op", value: Value) -> int:
     if version.count != stamp:
         if type(value.node) is Record or version.recorded > stamp:
             made = f"computed at {value.node.site}" if type(value.node) is Record else "made without history"
+            how, repair = "through another view", "through the tensor itself (x[0, 1] = v instead of x[0][1] = v)"
+            if version.writer() is value:
+                how, repair = "without being recorded", "outside of no_grad"
             raise OverwrittenError(
-                f"{op.name}: this tensor was {made} and its memory was overwritten through another view at "
+                f"{op.name}: this tensor was {made} and its memory was overwritten {how} at "
                 f"{describe_site(version.code, version.lasti)}; its history no longer tells its contents. Write "
-                "through the tensor itself (x[0, 1] = v instead of x[0][1] = v), or clone() before the write."
+                f"{repair}, or clone() before the write."
             )
         value.version = (version, version.count)
     return version.count

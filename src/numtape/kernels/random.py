@@ -46,6 +46,18 @@ def uniform(key: int, counter: int, shape: tuple[int, ...]) -> NDArray:
     return ((words(key, counter, count) >> np.uint64(11)) * 2.0**-53).reshape(shape)
 
 
+def rounded(drawn: NDArray, low: float, high: float, dtype: Dtype) -> NDArray:
+    """Return float64 values of [low, high) in another dtype, where rounding must not take them out of the range."""
+    out = np.asarray(drawn, np.float64).astype(dtype)
+    first, last = np.asarray([low, high], dtype)
+    if float(first) < low:
+        first = np.nextafter(first, dtype.type(np.inf))
+    if float(last) >= high:
+        last = np.nextafter(last, dtype.type(-np.inf))
+    # Where the range holds no number of the dtype, the nearest must do.
+    return np.clip(out, first, last, out=out) if first <= last else out
+
+
 def normal(key: int, counter: int, shape: tuple[int, ...]) -> NDArray:
     """Return float64 values of the standard normal distribution, by Box and Muller's transform of two words each."""
     count = int(np.prod(shape))

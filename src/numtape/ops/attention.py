@@ -7,7 +7,8 @@ import numpy as np
 
 from .._typing import Array, NDArray
 from ..core.declare import composed
-from ..errors import DtypeError, ShapeError
+from ..errors import DtypeError, OperandError, ShapeError
+from .arithmetic import mul
 from .matrices import matmul
 from .rectifiers import as_array
 from .samples import rejected, sample, values
@@ -90,7 +91,7 @@ def scaled_dot_product_attention(
     value: Array,
     attn_mask: Array = None,
     is_causal: bool = False,
-    scale: float | None = None,
+    scale: Array = None,
 ) -> Array:
     """Return ``softmax(query @ key.mT * scale + mask) @ value``. A query that no key may answer gets zeros.
 
@@ -101,7 +102,7 @@ def scaled_dot_product_attention(
         attn_mask: of a shape that broadcasts to (..., queries, keys): bools, where True takes part, or floats, which
             are added to the scores.
         is_causal: let query i see keys up to i only; goes together with a mask.
-        scale: the factor of the scores; None for ``1 / sqrt(features)``.
+        scale: the factor of the scores, one number; None for ``1 / sqrt(features)``. Gradients flow to it.
 
     Raises:
         ShapeError: if the shapes do not match.
@@ -114,8 +115,8 @@ def scaled_dot_product_attention(
     """
     query, key, value = as_array(query), as_array(key), as_array(value)
     _check_sides(query.shape, key.shape, value.shape)
-    factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
-    scores = matmul(query * factor, key.swapaxes(-1, -2))
+    factor: Any = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else _as_factor(scale)
+    scores = matmul(mul(query, factor), key.swapaxes(-1, -2))
     takes_part: Any = np.tri(*scores.shape[-2:], dtype=np.bool_) if is_causal else None
     if attn_mask is not None:
         attn_mask = as_array(attn_mask)
@@ -136,6 +137,14 @@ def scaled_dot_product_attention(
     has_key = takes_part.any(axis=-1, keepdims=True)
     out = matmul(softmax(where(takes_part | ~has_key, scores, -math.inf)), value)
     return out if has_key.all() else where(has_key, out, 0.0)
+
+
+def _as_factor(scale: Any) -> Any:
+    """Return the factor of the scores as a number, or as a tensor through which gradients flow."""
+    factor: Any = as_array(scale)
+    if factor.dtype.kind not in "biuf" or math.prod(factor.shape) != 1:
+        raise OperandError(f"scaled_dot_product_attention: scale is {scale!r}; it must be one number.")
+    return float(factor.item()) if isinstance(factor, np.ndarray) else factor.reshape(())
 
 
 def _check_sides(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, Dtype, DtypeLike
+from ..core.context import current
 from ..core.declare import face_of, linear
 from ..core.op import Structure
 from ..core.value import Lifted, Value, wrap
@@ -56,6 +57,9 @@ def stop_gradient(x: Array) -> Array:
         return x.detached()
     constant = wrap(x.plain, x.array)
     link_version(x, constant)
+    state = current()
+    for tape in state.tapes if state.watch_all else ():
+        tape.leave_out(constant)
     return constant
 
 

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, NDArray, Shape
+from ..core.apply import is_tracked
 from ..core.declare import composed, differentiable
 from ..core.op import NON_DIFFERENTIABLE
+from ..core.value import Value
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from .arithmetic import div, neg
 from .bounds import maximum
 from .exponential import log
 from .loss_reductions import check_reduction, reduce
-from .rectifiers import as_array, as_constant
+from .rectifiers import as_array, as_constant, as_number
 from .reductions import sum
 from .samples import Rejected, Sample, rejected, sample, values
 from .selection import where
@@ -58,7 +60,7 @@ def _check_classes(name: str, logits_name: str, shape: Shape, target: NDArray, w
 
 def _shares(
     target: NDArray, weight: Any, count: int, label_smoothing: float, ignore_index: int, reduction: str, dtype: Any
-) -> tuple[NDArray, NDArray, NDArray, float]:
+) -> tuple[NDArray, Any, NDArray, Any]:
     """Return, for each prediction, its class and the factors of its own class's and of every class's loss; and a total.
 
     The loss is the sum (for "none", the list) of ``own * loss[class] + rest * sum(weight * loss)``, divided by the
@@ -66,11 +68,13 @@ def _shares(
     """
     is_counted = target != ignore_index
     classes = np.where(is_counted, target, 0)
-    own = is_counted.astype(dtype)
+    own: Any = is_counted.astype(dtype)
     rest = (own * (label_smoothing / count)).astype(dtype)
     if weight is not None:
         own = own * weight.astype(dtype)[classes]
-    total = float(own.sum(dtype=np.float64)) if reduction == "mean" else 1.0
+    total: Any = 1.0
+    if reduction == "mean":
+        total = sum(own) if isinstance(own, Value) else float(own.sum(dtype=np.float64))
     return classes, (own * (1.0 - label_smoothing)).astype(dtype), rest, total
 
 
@@ -288,7 +292,7 @@ def _nll(
     reduction: str,
 ) -> Array:
     """Return the cross-entropy of log-probabilities and class indices."""
-    target, weight = as_constant(name, "target", target), as_constant(name, "weight", weight)
+    target, weight = as_constant(name, "target", target), None if weight is None else as_array(weight)
     shape, dtype = log_probs.shape, log_probs.dtype
     _check_classes(name, log_probs_name, shape, target, weight, ignore_index)
     axis = _class_axis(shape)
@@ -318,7 +322,7 @@ def nll_loss(
     Args:
         log_probs: of shape (batch, classes, ...) or (classes,), as `log_softmax` gives them.
         target: class indices, of shape (batch, ...) or ().
-        weight: one factor for each class; the mean is then weighted too.
+        weight: one factor for each class; the mean is then weighted too. Gradients flow to it.
         ignore_index: predictions with this target do not count.
         reduction: "mean" over what counts, "sum", or "none" for the loss of each prediction.
 
@@ -405,7 +409,7 @@ def cross_entropy_loss(
     Args:
         logits: of shape (batch, classes, ...) or (classes,): what comes before softmax.
         target: class indices of shape (batch, ...) or (), or class probabilities of the shape of logits.
-        weight: one factor for each class; the mean over class indices is then weighted too.
+        weight: one factor for each class; the mean over class indices is then weighted too. Gradients flow to it.
         label_smoothing: the share of the wanted probability that is spread over all classes.
         ignore_index: predictions with this class index do not count.
         reduction: "mean" over what counts, "sum", or "none" for the loss of each prediction.
@@ -423,6 +427,7 @@ def cross_entropy_loss(
     """
     logits, target = as_array(logits), as_array(target)
     check_reduction("cross_entropy_loss", reduction)
+    label_smoothing = as_number("cross_entropy_loss", "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ArgumentError(f"cross_entropy_loss: label_smoothing is {label_smoothing}; it must lie between 0 and 1.")
     is_classes = target.shape != logits.shape or not logits.shape
@@ -434,9 +439,7 @@ def cross_entropy_loss(
         )
     if from_logits and logits.shape and not _looked_at_logits:
         _look_at_logits(getattr(logits, "array", logits), _class_axis(logits.shape))
-    if from_logits and is_classes:
-        target = as_constant("cross_entropy_loss", "target", target)
-        weight = as_constant("cross_entropy_loss", "weight", weight)
+    if from_logits and is_classes and not (isinstance(weight, Value) and is_tracked(weight)):
         return _cross_entropy_of_classes(
             logits, target, weight, label_smoothing=label_smoothing, ignore_index=ignore_index, reduction=reduction
         )
@@ -457,8 +460,8 @@ def _cross_entropy_of_distributions(
     if label_smoothing:
         target = target * (1.0 - label_smoothing) + label_smoothing / shape[axis]
     product = log_probs * target
-    weight = as_constant("cross_entropy_loss", "weight", weight)
     if weight is not None:
+        weight = as_array(weight)
         if weight.shape != (shape[axis],):
             raise ShapeError(
                 f"cross_entropy_loss: weight has shape {weight.shape}; it must hold one number for each of "

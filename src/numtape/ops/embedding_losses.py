@@ -4,10 +4,10 @@ import numpy as np
 
 from .._typing import Array
 from ..core.declare import composed
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 from .arithmetic import abs
 from .loss_reductions import check_reduction, check_same_shape, check_signs, reduce, reduced
-from .rectifiers import as_array, relu
+from .rectifiers import as_array, as_number, relu
 from .samples import rejected, sample, values
 from .selection import where
 
@@ -158,6 +158,7 @@ def triplet_loss(
 
     Raises:
         ShapeError: if the shapes differ.
+        ArgumentError: if p is not positive.
 
     Example:
         >>> anchor, positive, negative = np.array([0.0, 0.0]), np.array([0.0, 3.0]), np.array([2.0, 0.0])
@@ -167,6 +168,9 @@ def triplet_loss(
     anchor, positive, negative = as_array(anchor), as_array(positive), as_array(negative)
     check_same_shape("triplet_loss", anchor=anchor, positive=positive, negative=negative)
     check_reduction("triplet_loss", reduction)
+    p = as_number("triplet_loss", "p", p)
+    if not p > 0:
+        raise ArgumentError(f"triplet_loss: p is {p!r}; the exponent of a norm is positive.")
     far = _distance(anchor, negative, p, eps)
     if swap:
         other = _distance(positive, negative, p, eps)

@@ -14,6 +14,7 @@ from . import embedding_losses as embedding_losses
 from .arithmetic import abs
 from .bounds import clip
 from .loss_reductions import as_pair, check_reduction, check_same_shape, pair_samples, reduce, reduced
+from .rectifiers import as_number
 from .samples import SHAPES, rejected, sample, values
 
 
@@ -156,6 +157,7 @@ def huber_loss(prediction: Array, target: Array, delta: float = 1.0, reduction: 
     prediction, target = as_pair(prediction, target)
     check_same_shape("huber_loss", prediction=prediction, target=target)
     check_reduction("huber_loss", reduction)
+    delta = as_number("huber_loss", "delta", delta)
     if not delta > 0:
         raise ArgumentError(f"huber_loss: delta is {delta}; it must be positive.")
     return reduce(_huber_bend(prediction - target, delta=delta), reduction)
@@ -197,6 +199,7 @@ def smooth_l1_loss(prediction: Array, target: Array, beta: float = 1.0, reductio
     prediction, target = as_pair(prediction, target)
     check_same_shape("smooth_l1_loss", prediction=prediction, target=target)
     check_reduction("smooth_l1_loss", reduction)
+    beta = as_number("smooth_l1_loss", "beta", beta)
     _check_not_negative("smooth_l1_loss", "beta", beta)
     difference = prediction - target
     loss = _huber_bend(difference, delta=beta) / beta if beta else abs(difference)

@@ -12,7 +12,7 @@ from ..core.write import check_writable, mark_written
 from ..errors import ArgumentError, OperandError, ShapeError
 from . import row_normalisation as row_normalisation
 from .arithmetic import add, mul, sub
-from .rectifiers import as_array, as_constant
+from .rectifiers import as_array, as_constant, as_number
 from .row_normalisation import layer_norm_rows
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
@@ -262,10 +262,11 @@ def batch_norm(
         >>> mean, var
         (array([0.2]), array([1.1]))
     """
-    x = as_array(x)
+    x, eps = as_array(x), as_number("batch_norm", "eps", eps)
     _check_channels("batch_norm", x, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not training:
         return _batch_norm_by(x, running_mean, running_var, weight, bias, eps)
+    momentum = as_number("batch_norm", "momentum", momentum)
     count = x.shape[0] * math.prod(x.shape[2:])
     if count < 2:
         raise ArgumentError(
@@ -384,7 +385,7 @@ def group_norm(x: Array, num_groups: int, weight: Array = None, bias: Array = No
         >>> nt.group_norm(np.array([[1.0, 3.0, 10.0, 30.0]]), 2, eps=0.0)
         array([[-1.,  1., -1.,  1.]])
     """
-    x = as_array(x)
+    x, eps = as_array(x), as_number("group_norm", "eps", eps)
     _check_channels("group_norm", x, 2, weight=weight, bias=bias)
     if num_groups < 1 or x.shape[1] % num_groups:
         raise ArgumentError(
@@ -431,7 +432,7 @@ def instance_norm(x: Array, weight: Array = None, bias: Array = None, eps: float
         array([[[-1.,  1.],
                 [-1.,  1.]]])
     """
-    x = as_array(x)
+    x, eps = as_array(x), as_number("instance_norm", "eps", eps)
     _check_channels("instance_norm", x, 3, weight=weight, bias=bias)
     rows = x.reshape((x.shape[0] * x.shape[1], math.prod(x.shape[2:])))
     return _scale_and_shift(layer_norm_rows(rows, eps=eps).reshape(x.shape), weight, bias)

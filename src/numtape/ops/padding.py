@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, NDArray, Shape
-from ..core.declare import composed, linear
+from ..core.declare import as_static, composed, linear
 from ..core.op import Op, Structure
 from ..errors import ArgumentError, ShapeError
 from .samples import rejected, sample, values
@@ -148,7 +148,7 @@ def pad(x: Array, pad_width: Any, mode: str = "constant", constant_values: Any =
         raise ArgumentError(f"pad: pad_width is {pad_width!r}; widths are integers from 0 on.")
     widths = tuple((int(before), int(after)) for before, after in pairs)
     if mode == "constant":
-        return _pad_constant(x, shape, widths, constant_values)
+        return _pad_constant(x, shape, widths, as_static("pad", "constant_values", constant_values))
     for axis, (n, width) in enumerate(zip(shape, widths, strict=True)):
         if width != (0, 0):
             if not n:

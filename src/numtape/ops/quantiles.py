@@ -7,7 +7,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from .._typing import Array, Axis, Shape
-from ..core.declare import composed
+from ..core.declare import as_static, composed
 from ..dtypes import default_dtype, is_float
 from ..errors import ArgumentError, AxisError
 from .reductions import mean
@@ -91,7 +91,7 @@ def _quantile_samples(name: str, low: Any, middle: Any, many: Any, wrong: float,
 
 
 def _levels(name: str, q: Any, most: int) -> Any:
-    levels = np.asarray(q, np.float64)
+    levels = np.asarray(as_static(name, "q", q), np.float64)
     if not ((levels >= 0.0) & (levels <= most)).all():
         raise ArgumentError(f"{name}: q is {q}; it lies between 0 and {most}.")
     return levels / most

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array
-from ..core.declare import composed, elementwise
+from ..core.declare import as_static, composed, elementwise
 from ..core.value import Value
-from ..errors import ArgumentError, NotDifferentiableError, ShapeError
+from ..errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
 from .samples import SHAPES, rejected, sample, unary_samples, values
 from .selection import where
 
@@ -28,6 +28,14 @@ def as_constant(name: str, argument: str, x: Array) -> Any:
             f"pass {argument}.detach() if its gradient is not wanted."
         )
     return x.array
+
+
+def as_number(name: str, argument: str, x: Any) -> Any:
+    """Return a static argument that is a number; raise if it is none, or if it is tracked."""
+    x = as_static(name, argument, x)
+    if not isinstance(x, float | int | np.number) or isinstance(x, np.complexfloating):
+        raise OperandError(f"{name}: {argument} is {x!r}; it must be a number.")
+    return x
 
 
 def slope(is_one: Array, elsewhere: float, like: Array) -> Array:

@@ -334,8 +334,15 @@ def meshgrid(*arrays: Array, copy: bool = True, sparse: bool = False, indexing: 
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f"meshgrid: indexing is {indexing!r}; it is 'xy' (columns first) or 'ij' (rows first).")
     for i, x in enumerate(arrays):
-        if len(shape_of(x)) > 1:
-            raise ShapeError(f"meshgrid: array {i} has shape {shape_of(x)}; coordinates have one axis.")
+        try:
+            shape = shape_of(x)
+        except ValueError as error:
+            raise ShapeError(
+                f"meshgrid: array {i} is a list whose parts differ in length; give the coordinates of each axis by "
+                "themselves, as in meshgrid(*arrays)."
+            ) from error
+        if len(shape) > 1:
+            raise ShapeError(f"meshgrid: array {i} has shape {shape}; coordinates have one axis.")
     ndim = len(arrays)
     places = [1, 0, *range(2, ndim)] if indexing == "xy" and ndim > 1 else list(range(ndim))
     lengths = [math.prod(shape_of(x)) for x in arrays]

@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array
 from ..core.declare import composed, differentiable
 from ..errors import ShapeError
-from .rectifiers import as_array
+from .rectifiers import as_array, as_number
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
 
@@ -183,7 +183,7 @@ def layer_norm(x: Array, normalized_shape: Any, weight: Array = None, bias: Arra
         array([[-1.,  1.],
                [-1.,  1.]])
     """
-    x = as_array(x)
+    x, eps = as_array(x), as_number("layer_norm", "eps", eps)
     axes = _normalized_axes("layer_norm", x, normalized_shape, weight=weight, bias=bias)
     return _layer_normalise(x, weight, bias, axes=axes, eps=eps)
 
@@ -294,4 +294,4 @@ def rms_norm(x: Array, normalized_shape: Any, weight: Array = None, eps: float |
     axes = _normalized_axes("rms_norm", x, normalized_shape, weight=weight)
     if eps is None:
         eps = float(np.finfo(np.float64 if x.dtype == np.float64 else np.float32).eps)
-    return _rms_normalise(x, weight, axes=axes, eps=eps)
+    return _rms_normalise(x, weight, axes=axes, eps=as_number("rms_norm", "eps", eps))

@@ -1,6 +1,7 @@
 """Sorting and selection by rank."""
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable, discrete, face_of, linear
 from ..core.op import NON_DIFFERENTIABLE, Op, Structure
-from ..errors import ArgumentError, AxisError
+from ..errors import ArgumentError, AxisError, OperandError
 from .samples import distinct, rejected, sample, values
 
 
@@ -307,7 +308,11 @@ def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = 
         >>> values, indices
         (array([4., 3.]), array([1, 3]))
     """
-    chosen: tuple[Array, Array] = _topk(x, k=int(k), axis=axis, largest=largest, sorted=sorted)
+    try:
+        count = operator.index(k)
+    except TypeError as error:
+        raise OperandError(f"topk: k is {k!r}; it must be an integer.") from error
+    chosen: tuple[Array, Array] = _topk(x, k=count, axis=axis, largest=largest, sorted=sorted)
     return chosen
 
 
