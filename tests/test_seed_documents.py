@@ -3,7 +3,7 @@
 Three documents: hodu's gradient tape guide, ML Odyssey's page on automatic differentiation and TenfloweRS' guide.
 hodu's also exists in Korean, with the same blocks, and as a copy from a package page: one translation serves all three.
 A test is named after the document and the section of its block. A block that only a later issue makes possible stands
-in LATER, and so does what is left of a block translated here (an optimizer's step, mostly).
+in LATER.
 """
 
 import gc
@@ -18,32 +18,17 @@ import numtape as nt
 from numtape.core.record import Record
 from numtape.errors import ClosedError, ShapeError, TapeConsumedError
 
-TRAINING = "Training"
 MEMORY = "Memory and insight"
 PRECISION = "Precision and determinism"
 
 #: The blocks, or parts of blocks, that wait for an issue.
 LATER = {
-    "hodu: How zero_grad() Works": TRAINING,
-    "hodu: Using Optimizer with Default Context": TRAINING,
-    "hodu: Important Note When Using Custom Context with Optimizer": TRAINING,
-    "hodu: Example 1: Training with Default Context": TRAINING,
-    "hodu: Example 2: Independent Training with Custom Context": TRAINING,
-    "hodu: 1. Optimizer's zero_grad() Only Clears Default Context": TRAINING,
-    "hodu: What Happens If You Forget to Clear the Tape?": TRAINING,
-    "ML Odyssey: Gradient Accumulation": TRAINING,
-    "ML Odyssey: Layers": TRAINING,
     "ML Odyssey: Gradient Checkpointing": MEMORY,
-    "ML Odyssey: Gradient Clipping": TRAINING,
-    "TenfloweRS: Working with Neural Networks": TRAINING,
     "TenfloweRS: 1. Gradient Checkpointing": MEMORY,
     "TenfloweRS: 2. Mixed Precision Training": PRECISION,
     "TenfloweRS: 3. Deterministic Training": PRECISION,
     "TenfloweRS: 4. Performance Benchmarking": MEMORY,
     "TenfloweRS: 5. Memory Profiling": MEMORY,
-    "TenfloweRS: Pattern 1: Gradient Accumulation": TRAINING,
-    "TenfloweRS: 4. Resource Cleanup": TRAINING,
-    "TenfloweRS: Issue 1: NaN/Inf in Gradients, exploding gradients": TRAINING,
     "TenfloweRS: Issue 2: Out of Memory, enable checkpointing": MEMORY,
     "TenfloweRS: Issue 2: Out of Memory, profile memory": MEMORY,
     "TenfloweRS: Issue 3: Slow Gradient Computation": MEMORY,
@@ -54,23 +39,11 @@ LATER = {
     "TenfloweRS: CheckpointConfig": MEMORY,
     "TenfloweRS: AmpConfig": PRECISION,
     "TenfloweRS: DeterministicConfig": PRECISION,
-    "TenfloweRS: Gradient Clipping": TRAINING,
 }
 
 #: The names that these blocks need; when one lands, its rows above become tests.
 NEEDED = {
-    "hodu: How zero_grad() Works": ["optim"],
-    "hodu: Using Optimizer with Default Context": ["optim"],
-    "hodu: Important Note When Using Custom Context with Optimizer": ["optim"],
-    "hodu: Example 1: Training with Default Context": ["optim"],
-    "hodu: Example 2: Independent Training with Custom Context": ["optim"],
-    "hodu: 1. Optimizer's zero_grad() Only Clears Default Context": ["optim"],
-    "hodu: What Happens If You Forget to Clear the Tape?": ["optim", "nn"],
-    "ML Odyssey: Gradient Accumulation": ["accumulate_gradients", "optim", "nn"],
-    "ML Odyssey: Layers": ["nn"],
     "ML Odyssey: Gradient Checkpointing": ["checkpoint"],
-    "ML Odyssey: Gradient Clipping": ["clip_grad_norm", "clip_grad_value"],
-    "TenfloweRS: Working with Neural Networks": ["nn"],
     "TenfloweRS: 1. Gradient Checkpointing": [
         "CheckpointConfig",
         "CheckpointStrategy",
@@ -89,9 +62,6 @@ NEEDED = {
     ],
     "TenfloweRS: 4. Performance Benchmarking": ["PerformanceBenchmark", "BenchmarkConfig"],
     "TenfloweRS: 5. Memory Profiling": ["GradientMemoryProfiler"],
-    "TenfloweRS: Pattern 1: Gradient Accumulation": ["optim"],
-    "TenfloweRS: 4. Resource Cleanup": ["optim"],
-    "TenfloweRS: Issue 1: NaN/Inf in Gradients, exploding gradients": ["gradient_clipping"],
     "TenfloweRS: Issue 2: Out of Memory, enable checkpointing": ["CheckpointConfig", "CheckpointStrategy"],
     "TenfloweRS: Issue 2: Out of Memory, profile memory": ["GradientMemoryProfiler"],
     "TenfloweRS: Issue 3: Slow Gradient Computation": ["PerformanceBenchmark"],
@@ -102,7 +72,6 @@ NEEDED = {
     "TenfloweRS: CheckpointConfig": ["CheckpointConfig"],
     "TenfloweRS: AmpConfig": ["AmpConfig"],
     "TenfloweRS: DeterministicConfig": ["DeterministicConfig"],
-    "TenfloweRS: Gradient Clipping": ["gradient_clipping"],
 }
 
 
@@ -117,7 +86,7 @@ def has(dotted):
 
 @pytest.mark.parametrize("block", LATER)
 def test_a_block_for_later_needs_names_that_are_still_absent(block):
-    assert LATER[block] in (TRAINING, MEMORY, PRECISION)
+    assert LATER[block] in (MEMORY, PRECISION)
     assert [name for name in NEEDED[block] if has(name)] == []
 
 
@@ -130,15 +99,6 @@ def live_records():
     return sum(type(o) is Record for o in gc.get_objects())
 
 
-def step(params, lr):
-    """Do what plain gradient descent does, and reset the gradients."""
-    with nt.no_grad():
-        for param in params:
-            param -= lr * param.grad
-    for param in params:
-        param.zero_grad()
-
-
 def mean_gradient(x, columns):
     """Return the derivative of ``(x @ w).mean()`` by w, which has that many columns."""
     return np.repeat(x.numpy().mean(axis=0)[:, None], columns, axis=1) / columns
@@ -147,13 +107,25 @@ def mean_gradient(x, columns):
 # hodu: Gradient Tape Management Guide.
 
 
+class Descent(nt.optim.Optimizer):
+    """Plain gradient descent: the counterpart of hodu's derived SGD, which writes its rule and gets all the rest."""
+
+    def __init__(self, params=None, lr=0.01):
+        super().__init__(params, lr=lr)
+
+    def update(self, param, grad, state, lr):
+        return param - lr * grad, state
+
+
 def test_hodu_how_zero_grad_works():
+    optimizer = Descent(0.5)
     params = [nt.ones(2, requires_grad=True), nt.ones(3, requires_grad=True)]
     (params[0].sum() + params[1].sum()).backward()
+    optimizer.step(params)
+    assert [param.tolist() for param in params] == [[0.5, 0.5], [0.5, 0.5, 0.5]]
 
     # 1. Zero out each parameter's gradient.
-    for param in params:
-        param.zero_grad()
+    optimizer.zero_grad(params)
     assert [param.grad for param in params] == [None, None]
 
     # 2. clear_default_context_tape clears the default context only, and does not affect custom contexts.
@@ -169,17 +141,26 @@ def test_hodu_how_zero_grad_works():
             nt.compute_gradients(in_default)
 
 
-def test_hodu_how_zero_grad_works_without_touching_a_graph():
-    # hodu's zero_grad also clears; ours never does, so all orders of the three calls work.
+@pytest.mark.parametrize("zeroed", ["before the forward", "before the backward", "after the step"])
+def test_hodu_how_zero_grad_works_without_touching_a_graph(zeroed):
+    # hodu's zero_grad also clears context 0; ours never touches a graph, so all three orders work.
     weight = nt.tensor([2.0], requires_grad=True)
-    for _ in range(2):
+    optimizer = nt.optim.SGD(0.25)
+    for expected in (1.0, 0.5):
+        if zeroed == "before the forward":
+            optimizer.zero_grad([weight])
         loss = (weight * weight).sum()
-        weight.zero_grad()
+        if zeroed == "before the backward":
+            optimizer.zero_grad([weight])
         loss.backward()
-        assert weight.grad.tolist() == [4.0]
+        optimizer.step([weight])
+        if zeroed == "after the step":
+            optimizer.zero_grad([weight])
+        assert weight.tolist() == [expected]
 
 
 def test_hodu_using_optimizer_with_default_context():
+    optimizer = nt.optim.SGD(0.01)
     x = nt.randn(4, 10, rng=0)
     weight = nt.randn(10, 5, rng=1).set_requires_grad(True)
     start = weight.numpy(copy=True)
@@ -195,7 +176,12 @@ def test_hodu_using_optimizer_with_default_context():
         np.testing.assert_allclose(weight.grad.numpy(), slope, rtol=1e-5, atol=1e-7)
         assert len(nt.default_context().tape) == 0
 
-        step([weight], 0.01)
+        # Update: never recorded.
+        params = [weight]
+        optimizer.step(params)
+        assert len(nt.default_context().tape) == 0
+
+        optimizer.zero_grad(params)
         assert weight.grad is None
     np.testing.assert_allclose(weight.numpy(), start - 100 * 0.01 * slope, rtol=1e-5, atol=1e-5)
 
@@ -222,11 +208,14 @@ def test_hodu_important_note_when_using_custom_context_with_optimizer():
     start = weight.numpy(copy=True)
     slope = mean_gradient(x, 5)
     with nt.GradientContext() as ctx:
+        optimizer = nt.optim.SGD(0.01)
         for _ in range(100):
             loss = x.matmul(weight).mean([], False)
             assert len(ctx.tape) == 2
             nt.compute_gradients(loss)
-            step([weight], 0.01)
+            params = [weight]
+            optimizer.step(params)
+            optimizer.zero_grad(params)
             # hodu must clear by hand here; it is allowed, and nothing is left to clear.
             assert len(ctx.tape) == 0
             nt.clear_tape()
@@ -234,36 +223,48 @@ def test_hodu_important_note_when_using_custom_context_with_optimizer():
     np.testing.assert_allclose(weight.numpy(), start - 100 * 0.01 * slope, rtol=1e-5, atol=1e-5)
 
 
+def adam_path(start, slope, steps, lr=0.001, eps=1e-8):
+    """Return where Adam gets with a constant gradient: both corrected moments are exact from the first step on."""
+    return start - steps * lr * slope / (np.abs(slope) + eps)
+
+
 def test_hodu_example_1_training_with_default_context():
-    x = nt.randn(8, 784, rng=0)
-    weight = nt.randn(784, 10, rng=1).set_requires_grad(True)
-    bias = nt.zeros(10).set_requires_grad(True)
+    optimizer = nt.optim.Adam(0.001, 0.9, 0.999, 1e-8)
+    x = nt.randn(8, 784, rng=0, dtype="float64")
+    weight = nt.randn(784, 10, rng=1, dtype="float64").set_requires_grad(True)
+    bias = nt.zeros(10, dtype="float64").set_requires_grad(True)
+    start = weight.numpy(copy=True)
     slope = mean_gradient(x, 10)
     losses = []
     for _ in range(100):
         logits = x.matmul(weight).add(bias)
         loss = logits.mean([], False)
         nt.compute_gradients(loss)
-        np.testing.assert_allclose(weight.grad.numpy(), slope, rtol=1e-5, atol=1e-7)
-        np.testing.assert_allclose(bias.grad.numpy(), np.full(10, 0.1), rtol=1e-6)
-        step([weight, bias], 0.001)
+        np.testing.assert_allclose(weight.grad.numpy(), slope, rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(bias.grad.numpy(), np.full(10, 0.1), rtol=1e-12)
+
+        params = [weight, bias]
+        optimizer.step(params)
+        optimizer.zero_grad(params)
+        assert (weight.grad, bias.grad) == (None, None)
         losses.append(loss.item())
-    # A step changes the loss, linear in both, by its learning rate times the squared norm of the gradient.
-    expected = -99 * 0.001 * (np.sum(slope.astype(np.float64) ** 2) + 0.1)
-    np.testing.assert_allclose(losses[-1] - losses[0], expected, rtol=1e-4)
-    np.testing.assert_allclose(bias.numpy(), np.full(10, -0.01), rtol=1e-5)
+    np.testing.assert_allclose(weight.numpy(), adam_path(start, slope, 100), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(bias.numpy(), np.full(10, -0.1), rtol=1e-6)
+    assert all(later < earlier for earlier, later in itertools.pairwise(losses))
 
 
 @pytest.mark.parametrize("main_runs_in_the_default_context", [False, True])
 def test_hodu_example_2_independent_training_with_custom_context(main_runs_in_the_default_context):
     # As written, the auxiliary context is active for the main model too: backward follows the loss's own graph, so the
     # gradients are right either way.
-    x = nt.randn(4, 100, rng=0)
-    main_weight = nt.randn(100, 50, rng=1).set_requires_grad(True)
-    aux_weight = nt.randn(50, 10, rng=2).set_requires_grad(True)
+    x = nt.randn(4, 100, rng=0, dtype="float64")
+    main_optimizer = nt.optim.Adam(0.001, 0.9, 0.999, 1e-8)
+    main_weight = nt.randn(100, 50, rng=1, dtype="float64").set_requires_grad(True)
+    aux_weight = nt.randn(50, 10, rng=2, dtype="float64").set_requires_grad(True)
     main_slope = mean_gradient(x, 50)
     start = main_weight.numpy(copy=True)
     with nt.GradientContext() as aux_ctx:
+        aux_optimizer = nt.optim.SGD(0.01)
         for _ in range(100):
             # Train the main model.
             main_ctx = nt.default_context() if main_runs_in_the_default_context else aux_ctx
@@ -271,9 +272,10 @@ def test_hodu_example_2_independent_training_with_custom_context(main_runs_in_th
                 main_loss = x.matmul(main_weight).mean([], False)
                 assert len(main_ctx.tape) == 2
                 nt.compute_gradients(main_loss)
-                np.testing.assert_allclose(main_weight.grad.numpy(), main_slope, rtol=1e-5, atol=1e-7)
+                np.testing.assert_allclose(main_weight.grad.numpy(), main_slope, rtol=1e-9, atol=1e-12)
                 assert aux_weight.grad is None
-                step([main_weight], 0.001)
+                main_optimizer.step([main_weight])
+                main_optimizer.zero_grad([main_weight])
 
             # Train the auxiliary model on the main model's weights.
             assert nt.current_context() == aux_ctx
@@ -281,14 +283,18 @@ def test_hodu_example_2_independent_training_with_custom_context(main_runs_in_th
             aux_loss = aux_input.matmul(aux_weight).mean([], False)
             nt.compute_gradients(aux_loss)
             np.testing.assert_allclose(
-                aux_weight.grad.numpy(), mean_gradient(main_weight.detach(), 10), rtol=1e-4, atol=1e-6
+                aux_weight.grad.numpy(), mean_gradient(main_weight.detach(), 10), rtol=1e-9, atol=1e-12
             )
             # Completely independent: nothing reached the main model.
             assert main_weight.grad is None
-            step([aux_weight], 0.01)
+            before = aux_weight.numpy(copy=True)
+            expected = before - 0.01 * aux_weight.grad.numpy()
+            aux_optimizer.step([aux_weight])
+            np.testing.assert_allclose(aux_weight.numpy(), expected, rtol=1e-12)
+            aux_optimizer.zero_grad([aux_weight])
             nt.clear_tape()
     assert aux_ctx.is_closed
-    np.testing.assert_allclose(main_weight.numpy(), start - 100 * 0.001 * main_slope, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(main_weight.numpy(), adam_path(start, main_slope, 100), rtol=1e-9, atol=1e-12)
 
 
 def test_hodu_example_3_nested_contexts():
@@ -327,10 +333,13 @@ def test_hodu_example_3_nested_contexts():
 def test_hodu_note_1_zero_grad_only_clears_default_context(clears):
     # hodu's "incorrect usage" leaks; here both usages leave nothing behind.
     weight = nt.ones(3, requires_grad=True)
+    params = [weight]
+    optimizer = nt.optim.SGD(0.01)
     with nt.GradientContext() as ctx:
         for _ in range(5):
             nt.compute_gradients((weight * weight).sum())
-            weight.zero_grad()
+            optimizer.step(params)
+            optimizer.zero_grad(params)
             assert len(ctx.tape) == 0
             if clears:
                 nt.clear_tape()
@@ -367,18 +376,22 @@ def test_hodu_note_3_default_context_is_never_deleted():
 
 def test_hodu_what_happens_if_you_forget_to_clear_the_tape():
     # The mistake costs nothing: memory stays constant, and a backward walks its own loss's records only.
-    x = nt.randn(4, 10, rng=0)
-    weight = nt.randn(10, 5, rng=1).set_requires_grad(True)
+    given = nt.randn(4, 10, rng=0)
+    model = nt.nn.Linear(10, 5, rng=1)
+    params = list(model.parameters())
+    optimizer = nt.optim.SGD(1e-4)
     counts = []
     with nt.GradientContext() as ctx:
-        for i in range(400):
-            loss = x.matmul(weight).mean([], False)
-            assert len(nt.records(loss)) == 2
+        for epoch in range(10000):
+            output = model.forward(given)
+            loss = output.mean([], False)
             nt.compute_gradients(loss)
-            step([weight], 0.01)
-            if i in (10, 200, 399):
+            optimizer.step(params)
+            optimizer.zero_grad(params)
+            # Mistake: not calling clear_tape()!
+            if epoch in (10, 5000, 9999):
                 gc.collect()
-                counts.append((live_records(), len(ctx.tape)))
+                counts.append((live_records(), len(ctx.tape), len(nt.records(loss))))
     assert counts == [counts[0]] * 3
     assert counts[0][1] == 0
 
@@ -492,11 +505,12 @@ def test_ml_odyssey_no_grad():
 
 
 def test_ml_odyssey_no_grad_as_a_context_manager():
-    w = nt.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 1.0]], requires_grad=True)
+    model = nt.nn.Linear(2, 3, bias=False)
+    model.set_weights(nt.tensor([[1.0, 0.0], [0.0, 3.0], [2.0, 1.0]]))
     x = nt.tensor([[1.0, 0.0], [0.0, 1.0]])
     with nt.no_grad():
         # No gradients computed here.
-        output = x @ w
+        output = model.forward(x)
         predictions = output.argmax(dim=-1)
     assert not output.requires_grad
     assert nt.records(output) == []
@@ -525,7 +539,11 @@ def test_ml_odyssey_gradient_accumulation():
     rng = np.random.default_rng(0)
     inputs = nt.tensor(rng.standard_normal((8, 3)))
     targets = nt.tensor(rng.standard_normal((8, 1)))
-    weight = nt.tensor(rng.standard_normal((3, 1)), requires_grad=True)
+    model = nt.nn.Linear(3, 1, dtype="float64", rng=1)
+    criterion = nt.nn.MSELoss()
+    optimizer = nt.optim.SGD(model.parameters(), lr=0.1)
+    before = model.weight.numpy(copy=True)
+    error = inputs.numpy() @ before.T + model.bias.numpy() - targets.numpy()
     tape = nt.Tape()
     accumulation_steps = 4
 
@@ -534,20 +552,23 @@ def test_ml_odyssey_gradient_accumulation():
         with tape:
             # Entering again after a backward starts a new segment.
             assert len(tape) == 0
-            output = inputs.numpy()[batch] @ weight
-            loss = nt.mse_loss(output, targets.numpy()[batch])
+            output = model.forward(inputs[batch])
+            loss = criterion.forward(output, targets[batch])
             loss = loss / accumulation_steps  # Scale for accumulation.
+
         grads = tape.backward(loss)
-        assert weight in grads
+        assert model.weight in grads
+        nt.accumulate_gradients(grads)  # Backward has added them; nothing counts twice.
 
     # The running total is in .grad: equal batches, so it is the gradient of the mean over all of them.
-    error = inputs.numpy() @ weight.numpy() - targets.numpy()
-    np.testing.assert_allclose(weight.grad.numpy(), 2.0 / 8 * inputs.numpy().T @ error, rtol=1e-12)
-    before = weight.numpy(copy=True)
-    gradient = weight.grad.numpy(copy=True)
-    step([weight], 0.1)
-    np.testing.assert_allclose(weight.numpy(), before - 0.1 * gradient, rtol=1e-12)
-    assert weight.grad is None
+    gradient = 2.0 / 8 * error.T @ inputs.numpy()
+    np.testing.assert_allclose(model.weight.grad.numpy(), gradient, rtol=1e-12)
+    np.testing.assert_allclose(model.bias.grad.numpy(), 2.0 / 8 * error.sum(axis=0), rtol=1e-12)
+    # Apply accumulated gradients.
+    optimizer.step()
+    optimizer.zero_grad()
+    np.testing.assert_allclose(model.weight.numpy(), before - 0.1 * gradient, rtol=1e-12)
+    assert [param.grad for param in model.parameters()] == [None, None]
 
 
 def test_ml_odyssey_retain_graph():
@@ -602,6 +623,44 @@ def test_ml_odyssey_supported_operations(name):
     assert nt.check_gradients(DIFFERENTIABLE[name], a, b).is_valid
 
 
+LAYERS = {
+    "Linear": (lambda: nt.nn.Linear(4, 3, dtype="float64", rng=0), (2, 4)),
+    "Conv2d": (lambda: nt.nn.Conv2d(2, 3, 3, padding=1, dtype="float64", rng=0), (2, 2, 4, 4)),
+    "BatchNorm2d": (lambda: nt.nn.BatchNorm2d(2, dtype="float64"), (3, 2, 4, 4)),
+    "MaxPool2d": (lambda: nt.nn.MaxPool2d(2), (2, 2, 4, 4)),
+    "AvgPool2d": (lambda: nt.nn.AvgPool2d(2), (2, 2, 4, 4)),
+    "Dropout": (lambda: nt.nn.Dropout(0.5), (4, 5)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_ml_odyssey_layers(name):
+    make, shape = LAYERS[name]
+    layer = make()
+    x = np.random.default_rng(0).standard_normal(shape)
+    names = [name for name, _ in layer.named_parameters()]
+
+    def f(x, *values):
+        nt.seed(0)  # The same elements drop out in each run.
+        return nt.nn.functional_call(layer, dict(zip(names, values, strict=True)), x)
+
+    # Both by the input and by every parameter.
+    values = [param.numpy(copy=True) for param in layer.parameters()]
+    assert nt.check_gradients(f, x, *values).is_valid
+
+
+@pytest.mark.parametrize("name", ["CrossEntropyLoss", "MSELoss", "BCELoss"])
+def test_ml_odyssey_losses(name):
+    criterion = getattr(nt.nn, name)()
+    logits = np.random.default_rng(0).standard_normal((4, 3))
+    given, targets = {
+        "CrossEntropyLoss": (logits, np.array([0, 2, 1, 1])),
+        "MSELoss": (logits, np.ones((4, 3))),
+        "BCELoss": (1.0 / (1.0 + np.exp(-logits)), np.eye(4, 3)),
+    }[name]
+    assert nt.check_gradients(lambda x: criterion.forward(x, targets), given).is_valid
+
+
 def test_ml_odyssey_check_for_nan_and_inf():
     x = nt.tensor([0.0, 1.0])
     y = nt.tensor([1.0, 2.0])
@@ -617,6 +676,27 @@ def test_ml_odyssey_check_for_nan_and_inf():
         loss = nt.sqrt(x).sum()
     grads = tape.backward(loss)
     assert [(grad.has_nan(), grad.has_inf()) for _, grad in grads.items()] == [(False, True)]
+
+
+def exploding_model():
+    """Return a model whose gradients, 100 for each weight and 50 for the bias, have the norm 150."""
+    model = nt.nn.Linear(2, 1, rng=0)
+    (model(nt.tensor([[2.0, 2.0]])) * 50.0).sum().backward()
+    assert [param.grad.tolist() for param in model.parameters()] == [[[100.0, 100.0]], [50.0]]
+    return model
+
+
+def test_ml_odyssey_gradient_clipping():
+    # Clip by global norm: over all parameters together.
+    model = exploding_model()
+    assert nt.clip_grad_norm(model.parameters(), max_norm=1.0).item() == 150.0
+    np.testing.assert_allclose(model.weight.grad.numpy(), [[2.0 / 3.0, 2.0 / 3.0]], rtol=1e-6)
+    np.testing.assert_allclose(model.bias.grad.numpy(), [1.0 / 3.0], rtol=1e-6)
+
+    # Or clip by value.
+    model = exploding_model()
+    nt.clip_grad_value(model.parameters(), clip_value=0.5)
+    assert [param.grad.tolist() for param in model.parameters()] == [[[0.5, 0.5]], [0.5]]
 
 
 # TenfloweRS Autograd: Comprehensive Guide.
@@ -792,24 +872,34 @@ def test_tenflowers_working_with_neural_networks():
     rng = np.random.default_rng(0)
     inputs = nt.tensor(rng.standard_normal((16, 3)))
     targets = inputs @ nt.tensor(rng.standard_normal((3, 1)))
+    model = nt.nn.Dense(3, 1, bias=False, dtype="float64", rng=0)
 
-    def training_step(weights, learning_rate):
+    def forward_with_tracked_weights(weights, inputs):
+        return nt.nn.functional_call(model, {"weight": weights}, inputs)
+
+    def training_step(model, inputs, targets, learning_rate):
         tape = nt.GradientTape()
-        weights_tracked = tape.watch(weights.clone())
-        predictions = inputs.matmul(weights_tracked)
+        # Forward pass with tracked weights.
+        weights_tracked = tape.watch(model.weights().clone())
+        predictions = forward_with_tracked_weights(weights_tracked, inputs)
         loss = nt.mse_loss(predictions, targets)
         loss_value = loss.to_scalar()
-        grads = tape.gradient([loss], [weights_tracked])
-        error = inputs.numpy() @ weights.numpy() - targets.numpy()
-        np.testing.assert_allclose(grads[0].numpy(), 2 / 16 * inputs.numpy().T @ error, rtol=1e-9, atol=1e-12)
-        return weights.sub(grads[0].mul(nt.tensor(learning_rate))), loss_value
 
-    weights = nt.zeros(3, 1, dtype="float64")
-    losses = []
-    for _ in range(20):
-        weights, loss_value = training_step(weights, 0.1)
-        losses.append(loss_value)
-    assert not weights.requires_grad
+        grads = tape.gradient([loss], [weights_tracked])
+        error = predictions.numpy() - targets.numpy()
+        np.testing.assert_allclose(grads[0].numpy(), 2 / 16 * error.T @ inputs.numpy(), rtol=1e-9, atol=1e-12)
+
+        # Update weights.
+        updated_weights = model.weights().sub(grads[0].mul(nt.tensor(learning_rate)))
+        model.set_weights(updated_weights)
+        return loss_value
+
+    weights = model.weights()
+    losses = [training_step(model, inputs, targets, 0.1) for _ in range(20)]
+    # The parameter is written in place: it is the same leaf as before, and optimizers still know it.
+    assert model.weights() is weights
+    assert weights.is_leaf
+    assert weights.grad is None
     assert all(later < earlier for earlier, later in itertools.pairwise(losses))
 
 
@@ -856,6 +946,7 @@ def test_tenflowers_pattern_1_gradient_accumulation():
         nt.tensor(rng.standard_normal((3, 2)), requires_grad=True),
         nt.tensor(rng.standard_normal(2), requires_grad=True),
     ]
+    optimizer = nt.optim.SGD(parameters, lr=0.01)
     accumulation_steps = 4
     accumulated_grads = [nt.zeros(p.shape, dtype="float64") for p in parameters]
 
@@ -876,9 +967,10 @@ def test_tenflowers_pattern_1_gradient_accumulation():
     # gradient() only returns.
     assert [p.grad for p in parameters] == [None, None]
     before = loss_of(np.concatenate(batches)).item()
-    with nt.no_grad():
-        for p, g in zip(parameters, accumulated_grads, strict=True):
-            p -= 0.01 * g
+    expected = [p.numpy() - 0.01 * g.numpy() for p, g in zip(parameters, accumulated_grads, strict=True)]
+    optimizer.step(accumulated_grads)
+    for p, value in zip(parameters, expected, strict=True):
+        np.testing.assert_allclose(p.numpy(), value, rtol=1e-12)
     assert loss_of(np.concatenate(batches)).item() < before
 
 
@@ -980,14 +1072,14 @@ def test_tenflowers_error_handling():
 
 def test_tenflowers_resource_cleanup():
     params = [nt.tensor([1.0, 2.0], requires_grad=True)]
+    optimizer = nt.optim.SGD(params, lr=0.1)
 
     def run():
         tape = nt.GradientTape()
         intermediate = params[0] * params[0]
         loss = intermediate.sum()
         grads = tape.gradient([loss], params)
-        with nt.no_grad():
-            params[0] -= 0.1 * grads[0]
+        optimizer.step(grads)
         return weakref.ref(tape), weakref.ref(intermediate), weakref.ref(loss), weakref.ref(grads[0])
 
     gc.collect()
@@ -1005,6 +1097,18 @@ def test_tenflowers_resource_cleanup():
     finally:
         gc.enable()
     np.testing.assert_allclose(params[0].numpy(), [0.8, 1.6], rtol=1e-6)
+
+
+def test_tenflowers_issue_1_exploding_gradients():
+    params = [nt.tensor([30.0], requires_grad=True), nt.tensor([40.0, 0.0], requires_grad=True)]
+    tape = nt.GradientTape()
+    loss = (params[0] ** 2).sum() + (params[1] ** 2).sum()
+    grads = tape.gradient([loss], params)
+    clipped = nt.gradient_clipping.clip_by_global_norm(grads, 1.0)
+    np.testing.assert_allclose(clipped[0].numpy(), [0.6], rtol=1e-6)
+    np.testing.assert_allclose(clipped[1].numpy(), [0.8, 0.0], rtol=1e-6)
+    # A new list: what the tape gave is as it was.
+    assert [grad.tolist() for grad in grads] == [[60.0], [80.0, 0.0]]
 
 
 def test_tenflowers_issue_1_numerical_instability():
@@ -1059,3 +1163,13 @@ def test_tenflowers_api_tracked_tensor():
     assert x.mul(x).tolist() == [[1.0, 4.0], [9.0, 16.0]]
     assert x.matmul(x).tolist() == [[7.0, 10.0], [15.0, 22.0]]
     assert tape.gradient([x.add(x), x.matmul(x)], [x])[0].tolist() == [[9.0, 13.0], [11.0, 15.0]]
+
+
+def test_tenflowers_api_gradient_clipping():
+    gradients = [nt.tensor([3.0]), nt.tensor([[0.25, -4.0]])]
+    clipped = nt.gradient_clipping.clip_by_global_norm(gradients, 100.0)
+    assert [grad.tolist() for grad in clipped] == [[3.0], [[0.25, -4.0]]]
+    clipped = nt.gradient_clipping.clip_by_value(gradients, 0.5)
+    assert type(clipped) is list
+    assert [grad.tolist() for grad in clipped] == [[0.5], [[0.25, -0.5]]]
+    assert all(isinstance(grad, nt.Tensor) for grad in clipped)

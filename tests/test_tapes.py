@@ -629,10 +629,21 @@ def test_a_watched_tensor_stays_watched_in_the_next_segment_and_one_watched_by_u
     with tape:
         loss = x * used
     tape.backward(loss)
-    assert used.node is LEAF
+    assert used.node is None
     with tape:
         assert x.node is LEAF
         assert used.node is None
+
+
+def test_weights_that_a_loop_replaces_are_leaves_of_the_next_tape():
+    w = nt.ones(3)
+    for _ in range(3):
+        tape = nt.Tape()
+        with tape:
+            loss = (w * w).sum()
+        w = w - 0.25 * tape.backward(loss)[w]
+    assert w.tolist() == [0.125, 0.125, 0.125]
+    assert w.node is None
 
 
 def test_tensors_keep_the_graph_of_an_earlier_segment():

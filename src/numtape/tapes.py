@@ -146,16 +146,20 @@ class Tape(Recording):
         outer = self._outer_tapes()
         seed = seed_of("backward", loss, gradient)
         create_graph = create_graph or self._is_differentiated(outer, [seed])
+        is_last = not (retain_graph or create_graph or outer)
         with entered(tapes=outer, watch_all=False):
             found = sweep(
                 [loss],
                 [seed],
                 None,
                 create_graph=create_graph,
-                free=not (retain_graph or create_graph or outer),
+                free=is_last,
                 keep_all=keep == "all" or bool(self._tape.watched_intermediates()),
             )
         self._has_run_backward = True
+        if is_last and not self.is_recording:
+            # What is computed from them after this, new weights above all, is none of this tape's business.
+            self._tape.unwatch_used()
         return self._gradients(found, loss.plain, keep)
 
     def _gradients(self, found: dict[Any, Any], cls: type[Value], keep: str) -> Gradients:

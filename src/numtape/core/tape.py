@@ -70,6 +70,10 @@ class RecordingTape:
     def settle(self) -> None:
         """Get ready for a change of the surroundings or a write in place; a tape that only lists has nothing to do."""
 
+    def unwatch_used(self) -> None:
+        """Stop watching what was only watched because it was used; records keep their links to it."""
+        _unwatch(self.watched_by_use)
+
     def unwatch(self) -> None:
         """Stop watching."""
         _unwatch(self.watched_by_use)

@@ -3,8 +3,9 @@
 Everything that it does can be written in twelve lines; see docs/training.md.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -173,13 +174,12 @@ class _Run:
             for metric in self.metrics:
                 metric.reset()
         total = len(self.loader) if hasattr(self.loader, "__len__") else None
-        losses: list[float] = []
-        for batch in shown.batches(self.epoch + 1, self.loader, total, self.batches):
-            group = self._group_size(total)
-            losses.append(self._backward(batch, group))
-            self.batches += 1
-            if len(losses) < group:
-                continue
+        # A loader with a state goes on by itself.
+        skipped = 0 if hasattr(self.loader, "state_dict") else self.batches
+        rest = itertools.islice(self.loader, skipped, None)
+        for group in _groups(shown.batches(self.epoch + 1, rest, total, self.batches), self.accumulate):
+            losses = [self._backward(batch, len(group)) for batch in group]
+            self.batches += len(group)
             if self.clip_norm is not None:
                 clip_grad_norm(self.model.parameters(), self.clip_norm)
             self.optimizer.step()
@@ -187,15 +187,9 @@ class _Run:
             self.step += 1
             if self.schedule is not None and self.schedule_by == "step":
                 self.schedule.step()
-            self.history.add_step(sum(losses) / len(losses))
-            losses.clear()
-            yield self.history.step_losses[-1]
-
-    def _group_size(self, total: int | None) -> int:
-        """Return how many batches make the present step: fewer at the end of an epoch."""
-        if total is None:
-            return self.accumulate
-        return min(self.accumulate, total - self.batches // self.accumulate * self.accumulate)
+            loss = sum(losses) / len(losses)
+            self.history.add_step(loss)
+            yield loss
 
     def _backward(self, batch: Any, group: int) -> float:
         *inputs, target = _as_batch(batch)
@@ -286,6 +280,13 @@ class _Run:
             setattr(self, name, value)
         stream = thread_stream()
         stream.key, stream.counter = int(state["stream"]["key"]), int(state["stream"]["counter"])
+
+
+def _groups(batches: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield batches in groups that make one step; the last group of an epoch may be smaller."""
+    rest = iter(batches)
+    while group := list(itertools.islice(rest, size)):
+        yield group
 
 
 def _as_batch(batch: Any) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """What a training run did: numbers for each epoch and each step, as arrays, as text and as a plot."""
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..errors import ArgumentError, UnsupportedError
+from ..errors import ArgumentError, MissingExtraError
 
 
 class History:
@@ -78,18 +79,30 @@ class History:
         if not len(self):
             raise ArgumentError("History.plot: there are no epochs to draw yet.")
         try:
-            from matplotlib.figure import Figure
+            figures = importlib.import_module("matplotlib.figure")
         except ImportError as error:
-            raise UnsupportedError("History.plot: needs Matplotlib; pip install numtape[plot].") from error
+            raise MissingExtraError("History.plot: needs Matplotlib; pip install numtape[plot].") from error
         losses = [name for name in self if name.endswith("loss")]
         others = [name for name in self if name not in losses]
-        figure = Figure(figsize=(5.0 * (1 + bool(others)), 3.6), layout="constrained")
-        for place, (title, names) in enumerate([("loss", losses), ("metrics", others)][: 1 + bool(others)]):
-            axes = figure.add_subplot(1, 1 + bool(others), place + 1)
+        panels = [names for names in (losses, others) if names]
+        figure = figures.Figure(figsize=(5.0 * len(panels), 3.6), layout="constrained")
+        for place, names in enumerate(panels, 1):
+            axes = figure.add_subplot(1, len(panels), place)
+            if names is losses:
+                self._draw_steps(axes)
             for name in names:
                 axes.plot(np.arange(1, len(self[name]) + 1), self[name], marker="o", markersize=3, label=name)
             axes.set_xlabel("epoch")
-            axes.set_title(title)
+            axes.xaxis.get_major_locator().set_params(integer=True)
             axes.grid(alpha=0.3)
             axes.legend()
         figure.savefig(path, dpi=120)
+
+    def _draw_steps(self, axes: Any) -> None:
+        """Draw the loss of each step behind those of the epochs; the scale is logarithmic if losses allow it."""
+        steps = self.step_losses
+        if len(steps):
+            epochs = np.arange(1, len(steps) + 1) * (len(self) / len(steps))
+            axes.plot(epochs, steps, color="lightgray", linewidth=0.8, label="loss of each step", zorder=1)
+        if (steps > 0).all():
+            axes.set_yscale("log")

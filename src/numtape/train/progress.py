@@ -1,5 +1,6 @@
 """Progress of a run: a bar where there is a terminal and tqdm, else a plain line for each epoch."""
 
+import importlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -53,7 +54,6 @@ class Progress:
 
 def _find_tqdm() -> Any:
     try:
-        from tqdm import tqdm
+        return importlib.import_module("tqdm").tqdm
     except ImportError:
         return None
-    return tqdm
