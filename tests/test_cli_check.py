@@ -37,6 +37,21 @@ def whole(n=3):
     return n
 
 
+def clumsy(x):
+    return "a" + 1
+
+
+def leaving(x):
+    raise SystemExit(4)
+
+
+def odd_samples(x):
+    return x
+
+
+odd_samples.samples = 3
+
+
 class Loss:
     @staticmethod
     def value(x):
@@ -46,16 +61,33 @@ class Loss:
 constant = 3.0
 """
 
+STRUCTURED = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Config:
+    scale: float = 2.0
+
+
+def scaled(x=1.5):
+    return x * Config().scale
+"""
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "my_losses.py").write_text(MODULE)
     (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "ending.py").write_text("import sys\nsys.exit(3)\n")
+    (tmp_path / "structured.py").write_text(STRUCTURED)
     (tmp_path / "needy.py").write_text("import not_there_at_all\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
-    for name in ("my_losses", "broken", "needy"):
+    for name in ("my_losses", "broken", "needy", "ending", "structured"):
         sys.modules.pop(name, None)
 
 
@@ -91,6 +123,18 @@ def test_files_members_and_options_are_understood(folder, capsys):
     assert "tolerance 1e-04" in capsys.readouterr().out
 
 
+def test_files_with_dataclasses_are_loaded_as_modules(folder, capsys):
+    assert main(["check", "structured.py:scaled"]) == 0
+    assert "gradients are right" in capsys.readouterr().out
+
+
+def test_a_file_leaves_modules_of_its_name_in_place(folder, capsys):
+    (folder / "json.py").write_text("def f(x=1.0):\n    return x * 2.0\n")
+    before = sys.modules["json"]
+    assert main(["check", "json.py:f"]) == 0
+    assert sys.modules["json"] is before
+
+
 def test_the_module_runs_it(folder):
     command = [sys.executable, "-m", "numtape", "check", "my_losses:wrong", "--args", "np.ones(2)"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=folder)
@@ -116,7 +160,8 @@ def test_the_module_runs_it(folder):
         (["my_losses:smoth"], "my_losses has no function 'smoth'; did you mean smooth?"),
         (
             ["my_losses:zzz"],
-            "my_losses has no function 'zzz'; it has Loss, smooth, whole, with_defaults, with_samples, wrong.",
+            "my_losses has no function 'zzz'; it has Loss, clumsy, leaving, odd_samples, smooth, whole, with_defaults, "
+            "with_samples, wrong.",
         ),
         (["my_losses:constant"], "my_losses:constant is no function but float."),
         (
@@ -136,8 +181,26 @@ def test_the_module_runs_it(folder):
         ),
         (
             ["my_losses:smooth", "--args", "1.0, 2.0, 3.0"],
-            "my_losses:smooth cannot be called with these arguments: smooth() takes from 1 to 2 positional arguments "
-            "but 3 were given.",
+            "my_losses:smooth cannot be called with these arguments: too many positional arguments; its signature is "
+            "smooth(x, y=2.0).",
+        ),
+        (
+            ["my_losses:clumsy", "--args", "1.0"],
+            'my_losses:clumsy failed: TypeError: can only concatenate str (not "int") to str (at my_losses.py:32).',
+        ),
+        (["my_losses:leaving", "--args", "1.0"], "my_losses:leaving failed: SystemExit: 4 (at my_losses.py:36)."),
+        (
+            ["my_losses:odd_samples"],
+            "my_losses:odd_samples.samples is 3; set it to a list of argument tuples, as [(np.ones(3), 2.0)], or to a "
+            "function that returns one.",
+        ),
+        (
+            ["ending:f"],
+            'ending cannot be imported: it ends with sys.exit(3); put that under if __name__ == "__main__".',
+        ),
+        (
+            ["ending.py:f"],
+            'ending.py cannot be imported: it ends with sys.exit(3); put that under if __name__ == "__main__".',
         ),
         (
             ["my_losses:smooth", "--args", "1.0", "--method", "best"],

@@ -77,10 +77,13 @@ def test_one_cycle_moves_rate_and_momentum_in_opposite_directions():
 def test_one_cycle_does_not_go_on_after_its_last_step():
     schedule = optim.OneCycleLR(optimizer(momentum=0.9), max_lr=1.0, epochs=2, steps_per_epoch=1)
     schedule.step()
+    last = schedule.get_last_lr()
+    schedule.step()
+    assert schedule.get_last_lr() == last
     with pytest.raises(ArgumentError) as caught:
         schedule.step()
     assert str(caught.value) == ("OneCycleLR: all 2 steps are taken; make the schedule with as many as it is stepped.")
-    assert schedule.last_epoch == 1
+    assert schedule.last_epoch == 2
 
 
 @pytest.mark.parametrize(("mode", "values"), [("min", [3.0, 2.0, 2.0, 2.0, 2.0]), ("max", [3.0, 4.0, 4.0, 3.0, 4.0])])

@@ -71,6 +71,26 @@ wrong_at_zero_only = planted(lambda x: x**2 + x, lambda x: nt.where(x == 0.0, 0.
 steep_relu = planted(lambda x: np.maximum(x, 0.0), lambda x: nt.where(x >= 0.0, 1.2, 0.0))
 leaky_dead_relu = planted(lambda x: np.maximum(x, 0.0), lambda x: nt.where(x > 0.0, 1.0, 0.01))
 straight_through = planted(np.floor, nt.ones_like)
+wrong_square = planted(np.square, lambda x: 3.0 * x)
+
+
+def tail(x):
+    """Return x times the share of a normal distribution below x, as computed by a formula that cancels."""
+    return 0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0)))
+
+
+lost_tail = planted(tail, lambda x: x * nt.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi))
+
+
+@nt.custom_gradient
+def wrong_log_of_large(x):
+    return nt.log(x).sum(), lambda g: g * nt.where(x > 1e9, 1.5 / x, 1.0 / x)
+
+
+@nt.custom_gradient
+def without_the_small(x):
+    return (x * np.array([1.0, 1e-10])).sum(), lambda g: g * np.array([1.0, 0.0])
+
 
 #: What to check, where, and the verdicts that must be found.
 PLANTED = {
@@ -122,6 +142,42 @@ PLANTED = {
     "cancellation at 1e-4": (lambda x: (1.0 - x.cos()) / x**2, 1e-4, {"cancellation noise": 1}),
     "a large value": (lambda x: x.sin().sum() + 1e12, POINT, {"cancellation noise": 3}),
     "an overwhelming value": (lambda x: x.sin().sum() + 1e17, POINT, {"cancellation noise": 3}),
+    "an overwhelming value on the way": (
+        lambda x: (1e16 + x) - 1e16,
+        np.linspace(0.1, 5.0, 50),
+        {"cancellation noise": 50},
+    ),
+    "faster than numbers are dense": (
+        lambda x: nt.sin(nt.exp(x)),
+        np.linspace(36.0, 100.0, 30),
+        {"cancellation noise": 30},
+    ),
+    "underflow": (lambda x: lost_tail(x), np.array([-11.2, -9.0, -8.1]), {"cancellation noise": 3}),
+    "outputs that round the change away": (
+        lambda x: nt.softmax(x),
+        np.array([40.95358974952665, -425.62928061809964, 208.0306193949415]),
+        {"cancellation noise": 3},
+    ),
+    "noise of another element": (
+        lambda x: nt.cos(nt.exp(x.abs())).sum(),
+        np.array([5.627157643016027, 7.307988821350505, -38.005236957242744]),
+        {"cancellation noise": 3},
+    ),
+    "wrong and small among large": (
+        lambda x: wrong_log_of_large(x),
+        np.array([1.0, 1e12]),
+        {"right": 1, "wrong rule": 1},
+    ),
+    "wrong and beyond resolution": (
+        lambda x: wrong_square(x).sum(),
+        np.array([1e-12, 1e-30, 1e-100]),
+        {"cancellation noise": 2, "wrong rule": 1},
+    ),
+    "lost and small among large": (
+        lambda x: without_the_small(x),
+        np.ones(2),
+        {"right": 1, "wrong rule": 1},
+    ),
     "infinite slope": (lambda x: x.sqrt().sum(), np.array([0.0, 1.0]), {"right": 1, "not finite": 1}),
     "value is NaN": (lambda x: x.log().sum(), np.array([-1.0, 1.0]), {"not finite": 2}),
 }
@@ -144,6 +200,15 @@ RIGHT = {
     "outputs that cancel": (lambda x: (x.sum(), -x.sum()), POINT),
     "tree": (lambda p: nt.tanh(p["w"] @ p["w"].T) + p["b"], {"w": np.ones((2, 2)) * 0.3, "b": np.array([1.0, 2.0])}),
     "matrix": (lambda x: nt.inv(x), np.array([[2.0, 0.3], [0.1, 1.0]])),
+    "log of large": (lambda x: x.log().sum(), np.array([1.0, 1e12])),
+    "bend of x * abs(x)": (lambda x: x * x.abs(), 0.0),
+    "bend of relu squared": (lambda x: nt.relu(x) ** 2, 0.0),
+    "bend of abs cubed": (lambda x: x.abs() ** 3, 0.0),
+    "bends in a sum": (lambda x: (x * x.abs() + nt.relu(x) ** 2 + x.abs() ** 3).sum(), np.array([0.0, 1.0, -1.0])),
+    "bend on a slope": (lambda x: x * x.abs() + 3.0 * x, 0.0),
+    "clipped values": (lambda x: (nt.clip(x * 3.0, -1.0, 6.0) + nt.relu6(x * 5.0)).sum(), POINT),
+    "picked values": (lambda x: (x * 1.1).max() + nt.sort(x * 1.3)[0] + nt.maximum(x * 1.7, 0.2).sum(), POINT),
+    "zero but for rounding": (lambda x: x[0] + nt.softmax(x).sum(), POINT),
     "no elements": (lambda x: x.sum(), np.zeros((0, 3))),
     "period of the usual steps": (lambda x: (x * (2000.0 * math.pi)).sin().sum(), POINT),
 }
@@ -176,6 +241,43 @@ def test_a_rule_wrong_by_a_percent_is_never_called_right(factor):
         kinks = rng.integers(0, 2)
         check = check_gradients(lambda x, s=scale, o=offset, k=kinks: ((op(x) + k * x.abs()) * s).sum() + o, x)
         assert Verdict.RIGHT not in check.counts, str(check)
+
+
+def test_a_kink_nearby_is_no_evidence_against_a_rule():
+    x = np.array([-7.532555436656692e-08, -4.579778157000475e-07, -4.343278982388669e-07])
+    check = check_gradients(lambda x: nt.exp(nt.gelu(nt.relu(x - x.mean())) ** 2), x)
+    assert Verdict.WRONG not in check.counts, str(check)
+
+
+def test_right_gradients_are_never_called_wrong():
+    rng = np.random.default_rng(4)
+    steps = [
+        nt.sin,
+        nt.exp,
+        nt.tanh,
+        nt.abs,
+        nt.relu,
+        nt.gelu,
+        nt.softmax,
+        nt.expm1,
+        lambda x: x * x,
+        lambda x: nt.log(abs(x) + 1e-3),
+        lambda x: 1.0 / (x * x + 0.01),
+        lambda x: x - x.mean(),
+        lambda x: x * 1e5,
+        lambda x: x * 1e-5,
+        lambda x: x + 1e8,
+    ]
+    for _ in range(150):
+        chosen = [steps[i] for i in rng.integers(0, len(steps), rng.integers(1, 6))]
+
+        def composite(x, chosen=chosen):
+            for step in chosen:
+                x = step(x)
+            return x
+
+        check = check_gradients(composite, rng.normal(size=2) * 10.0 ** rng.uniform(-6, 4))
+        assert Verdict.WRONG not in check.counts, str(check)
 
 
 def test_a_dropped_broadcasting_sum_is_named_and_fails_the_adjoint_test():
@@ -363,6 +465,31 @@ def test_a_given_step_is_tried_first():
             lambda: check_gradients(nt.tanh, 1.0, step=-1.0),
             errors.ArgumentError,
             "check_gradients: step is -1.0; it must be positive, or None to have it found.",
+        ),
+        (
+            lambda: check_gradients(nt.tanh, 1.0, tolerance="a"),
+            errors.ArgumentError,
+            "check_gradients: tolerance is 'a'; it must lie between 0 and 1.",
+        ),
+        (
+            lambda: check_gradients(nt.tanh, 1.0, step="1"),
+            errors.ArgumentError,
+            "check_gradients: step is '1'; it must be positive, or None to have it found.",
+        ),
+        (
+            lambda: NumericalChecker(tolerance="a"),
+            errors.ArgumentError,
+            "NumericalChecker: tolerance is 'a'; it must lie between 0 and 1.",
+        ),
+        (
+            lambda: NumericalChecker(tolerance=-1),
+            errors.ArgumentError,
+            "NumericalChecker: tolerance is -1; it must lie between 0 and 1.",
+        ),
+        (
+            lambda: NumericalChecker(step=0),
+            errors.ArgumentError,
+            "NumericalChecker: step is 0; it must be positive, or None to have it found.",
         ),
         (
             lambda: NumericalChecker(method="best"),

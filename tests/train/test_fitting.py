@@ -220,6 +220,16 @@ def test_the_best_state_is_kept(tmp_path):
     assert best["run"]["epoch"] == int(history["loss"].argmin()) + 1
 
 
+def test_a_new_run_does_not_mix_with_an_old_one(tmp_path):
+    model, optimizer, loader = setting()
+    nt.train.fit(model, nt.cross_entropy, optimizer, loader, folder=tmp_path, progress=False)
+    with pytest.raises(ArgumentError) as caught:
+        nt.train.fit(model, nt.cross_entropy, optimizer, loader, folder=tmp_path, progress=False)
+    assert str(caught.value) == (
+        f"fit: {tmp_path} holds the states of an earlier run; go on with resume=True, or give another folder."
+    )
+
+
 def test_lines_of_progress(capsys):
     model, optimizer, loader = setting()
     nt.train.fit(model, nt.cross_entropy, optimizer, loader, epochs=2, progress=True)

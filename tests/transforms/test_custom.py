@@ -230,10 +230,10 @@ def test_dropping_the_result_frees_its_graph():
     gc.collect()
     gc.disable()
     try:
-        before = sum(isinstance(x, Record) for x in gc.get_objects())
+        before = sum(type(x) is Record for x in gc.get_objects())
         y = cube(nt.tensor(X, requires_grad=True))
         del y
-        assert sum(isinstance(x, Record) for x in gc.get_objects()) == before
+        assert sum(type(x) is Record for x in gc.get_objects()) == before
     finally:
         gc.enable()
 
@@ -612,7 +612,7 @@ def test_a_wrong_rule_is_named_at_the_first_call():
 def test_a_wrong_rule_is_named_at_its_declaration_if_there_are_samples():
     text = message_of(
         nt.errors.GradientError,
-        lambda: square_op(vjp={"x": lambda g, x, scale: g * 3.0 * scale * x}, samples=[(np.zeros(2),), (X,)]),
+        lambda: square_op(vjp={"x": lambda g, x, scale: g * 2.0 * abs(x)}, samples=[(np.ones(2),), (X,)]),
     )
     assert text.startswith("my_square: the vjp rule of argument 'x' gives a directional derivative of ")
     assert "(on sample 1). Correct the rule, or declare" in text

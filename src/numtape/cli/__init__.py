@@ -1,4 +1,4 @@
-"""The command line: ``numtape demo`` and ``numtape check``, or ``python -m numtape demo``."""
+"""The command line: ``numtape demo``, ``check`` and ``info``, or ``python -m numtape demo``."""
 
 import argparse
 import sys
@@ -12,23 +12,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="numtape", description="Tape-based automatic differentiation on NumPy.")
     parser.add_argument("--version", action="version", version=f"numtape {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    demo = commands.add_parser("demo", help="fit Kepler's third law on a tape and show what the tape holds")
-    demo.add_argument("--steps", type=int, default=200, help="gradient steps (default: 200)")
-    check = commands.add_parser("check", help="certify the gradients of a function of yours")
-    check.add_argument("target", help="module:function or path/to/file.py:function")
-    check.add_argument("--args", help='the arguments, a Python expression with np and nt: "np.ones(3), 2.0"')
-    check.add_argument("--tolerance", type=float, default=1e-6, help="the largest relative error (default: 1e-6)")
-    check.add_argument("--method", default="six_point", help="central, four_point, six_point (default) or richardson")
+    added = {
+        "demo": _add_demo(commands.add_parser("demo", help="train a model on handwritten digits")),
+        "check": _add_check(commands.add_parser("check", help="certify the gradients of a function of yours")),
+        "info": commands.add_parser("info", help="print versions, BLAS, threads, SIMD, providers and extras"),
+    }
     options = parser.parse_args(arguments)
-    return _demo(demo, options) if options.command == "demo" else _check(check, options)
+    try:
+        return _COMMANDS[options.command](added[options.command], options)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130  # What shells expect of a program that Ctrl-C ended.
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("--model", choices=("mlp", "cnn", "lstm", "transformer"), help="what to train (default: cnn)")
+    parser.add_argument("--epochs", type=_positive, help="how often to go through the data (default: by the model)")
+    parser.add_argument("--seed", type=_natural, help="of all random numbers (default: 0)")
+    parser.add_argument("--out", default="numtape-demo", help="the folder to write to (default: numtape-demo)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in that folder")
+    return parser
+
+
+def _add_check(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("target", help="module:function or path/to/file.py:function")
+    parser.add_argument("--args", help='the arguments, a Python expression with np and nt: "np.ones(3), 2.0"')
+    parser.add_argument("--tolerance", type=float, default=1e-6, help="the largest relative error (default: 1e-6)")
+    parser.add_argument("--method", default="six_point", help="central, four_point, six_point (default) or richardson")
+    return parser
 
 
 def _demo(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    if options.steps < 1:
-        parser.error("--steps must be at least 1")
-    from .demo import run
+    from .demo import DemoError, run
 
-    return run(options.steps, sys.stdout)
+    asked = {"model": options.model, "epochs": options.epochs, "seed": options.seed}
+    try:
+        return run(asked, options.out, options.resume, sys.stdout)
+    except DemoError as error:
+        print(f"numtape demo: {error}", file=sys.stderr)
+        return 1
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -38,3 +60,27 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         return run(options.target, options.args, options.tolerance, options.method, sys.stdout)
     except UsageError as error:
         parser.error(str(error))
+
+
+def _info(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from .info import run
+
+    return run(sys.stdout)
+
+
+_COMMANDS = {"demo": _demo, "check": _check, "info": _info}
+
+
+def _positive(text: str) -> int:
+    return _at_least(1, text)
+
+
+def _natural(text: str) -> int:
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    """Return an integer of the command line, or raise what argparse turns into a line of usage."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer from {least} on")
+    return int(text)

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -29,16 +30,37 @@ def run(target: str, arguments: str | None, tolerance: float, method: str, out: 
     function = _find(module, place, name)
     is_right = True
     for args in _argument_lists(function, target, arguments, module):
+        _check_call(function, target, args)
         try:
             check = check_gradients(function, *args, tolerance=tolerance, method=method)
         except NumtapeError as error:
             raise UsageError(str(error)) from error
-        except TypeError as error:
-            raise UsageError(f"{target} cannot be called with these arguments: {error}.") from error
+        except (Exception, SystemExit) as error:
+            raise UsageError(f"{target} failed: {type(error).__name__}: {error} (at {_place_of(error)}).") from error
         print(f"{target}({', '.join(_described(arg) for arg in args)})", file=out)
         print(check, file=out)
         is_right = is_right and check.is_valid
     return 0 if is_right else 1
+
+
+def _check_call(function: Callable[..., Any], target: str, args: tuple[Any, ...]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return  # Built-in functions may have none.
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        raise UsageError(
+            f"{target} cannot be called with these arguments: {error}; its signature is "
+            f"{target.rpartition(':')[2]}{signature}."
+        ) from error
+
+
+def _place_of(error: BaseException) -> str:
+    """Return the file and the line in which an error was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}"
 
 
 def _load(place: str) -> ModuleType:
@@ -57,6 +79,11 @@ def _load(place: str) -> ModuleType:
         ) from error
     except UsageError:
         raise
+    except SystemExit as error:
+        raise UsageError(
+            f"{place} cannot be imported: it ends with sys.exit({error.code!r}); put that under "
+            'if __name__ == "__main__".'
+        ) from error
     except Exception as error:
         raise UsageError(f"{place} cannot be imported: {type(error).__name__}: {error}.") from error
 
@@ -70,7 +97,14 @@ def _load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Files next to it are imported as they are when it runs as a script.
     sys.path.insert(0, str(path.resolve().parent))
-    spec.loader.exec_module(module)
+    # Dataclasses and the like look their module up while it runs; a module of this name keeps its place.
+    before = sys.modules.get(spec.name)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        if before is not None:
+            sys.modules[spec.name] = before
     return module
 
 
@@ -97,7 +131,12 @@ def _argument_lists(
         return [_evaluated(expression, module)]
     samples = getattr(function, "samples", None)
     if samples is not None:
-        given = list(samples() if callable(samples) else samples)
+        given = samples() if callable(samples) else samples
+        if not isinstance(given, list | tuple) or not given:
+            raise UsageError(
+                f"{target}.samples is {given!r}; set it to a list of argument tuples, as [(np.ones(3), 2.0)], or to a "
+                "function that returns one."
+            )
         return [sample if isinstance(sample, tuple) else (sample,) for sample in given]
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:

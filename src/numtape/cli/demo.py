@@ -1,88 +1,174 @@
-"""Fit a small real problem on a tape: the planets' distances and years, and the law behind them."""
+"""Train a model on handwritten digits and show what came of it: ``numtape demo``."""
 
+import contextlib
+import importlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
-
-from ..creation import tensor
-from ..grad_mode import no_grad
-from ..tapes import Tape
+from .. import data, nn, optim, streams, train
+from ..errors import MissingExtraError, SavedFileError
+from ..serialization import Checkpoints, save
 from ..tensors import Tensor
-from ..testing.gradients import check_gradients
+from ..testing.certificate import Verdict
+from . import report
+from .models import CLASSES, RECIPES
 
-#: Semi-major axis in astronomical units and sidereal period in years.
-PLANETS = {
-    "Mercury": (0.38710, 0.24085),
-    "Venus": (0.72333, 0.61520),
-    "Earth": (1.00000, 1.00002),
-    "Mars": (1.52368, 1.88082),
-    "Jupiter": (5.20260, 11.86262),
-    "Saturn": (9.55491, 29.44750),
-    "Uranus": (19.21845, 84.01685),
-    "Neptune": (30.11039, 164.79132),
-}
-LEARNING_RATE = 0.05
+BATCH_SIZE = 64
+#: The exit code of a program that Ctrl-C ended.
+INTERRUPTED = 130
+
+_Images = tuple[Tensor, Tensor]
 
 
-def misfit(exponent: Any, log_factor: Any, distance: Any, period: Any) -> Any:
-    """Return the mean squared error of log(period) = log_factor + exponent * log(distance)."""
-    residual = log_factor + exponent * distance.log() - period.log()
-    return (residual * residual).mean()
+class DemoError(Exception):
+    """The demo cannot run as it was asked to; the message says what to do."""
 
 
-def curve(losses: list[float], height: int = 10, width: int = 60) -> str:
-    """Return losses over steps as a picture of characters, on a logarithmic scale."""
-    logs = np.log10(np.maximum(losses, 1e-300))
-    columns = [float(part[-1]) for part in np.array_split(logs, min(width, len(logs)))]
-    low, high = min(columns), max(columns)
-    levels = [round((value - low) / ((high - low) or 1.0) * (height - 1)) for value in columns]
-    lines = []
-    for level in range(height - 1, -1, -1):
-        label = f"{10 ** (low + (high - low) * level / (height - 1)):8.1e}" if level in (0, height - 1) else " " * 8
-        lines.append(f"{label} |" + "".join("*" if at == level else " " for at in levels).rstrip())
-    return "\n".join([*lines, f"{'':8} +{'-' * len(columns)} {len(losses)} steps"])
+@dataclass(frozen=True)
+class Settings:
+    """What the numbers of a run depend on."""
+
+    model: str
+    epochs: int
+    seed: int
 
 
-def fit(steps: int) -> tuple[Tensor, Tensor, list[float], str]:
-    """Return exponent, log factor, the loss at each step, and the summary of the first step's tape."""
-    distance = tensor([d for d, _ in PLANETS.values()], dtype="float64", name="distance")
-    period = tensor([p for _, p in PLANETS.values()], dtype="float64", name="period")
-    exponent = tensor(1.0, dtype="float64", requires_grad=True, name="exponent")
-    log_factor = tensor(0.5, dtype="float64", requires_grad=True, name="log_factor")
-    losses: list[float] = []
-    summary = ""
-    tape = Tape()
-    for _ in range(steps):
-        with tape:
-            loss = misfit(exponent, log_factor, distance, period)
-        summary = summary or tape.summary()
-        gradients = tape.backward(loss)
-        with no_grad():
-            for parameter in (exponent, log_factor):
-                parameter -= LEARNING_RATE * gradients[parameter]
-        losses.append(loss.item())
-    return exponent, log_factor, losses, summary
+class Folder:
+    """Where a run writes to.
+
+    Args:
+        path: the folder; made when a run begins.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.settings = self.path / "demo.json"
+        self.states = self.path / "states"
+        self.model = self.path / "model.safetensors"
+        self.plot = self.path / "loss.png"
+
+    def begin(self, asked: Mapping[str, Any]) -> Settings:
+        """Return what was asked for, and the usual for the rest; make the folder, and remove an earlier run from it."""
+        if not self.settings.exists() and self.path.exists() and any(self.path.iterdir()):
+            raise DemoError(f"{self.path} holds other things than a demo; give another folder with --out.")
+        model = asked["model"] or "cnn"
+        settings = Settings(model, asked["epochs"] or RECIPES[model].epochs, asked["seed"] or 0)
+        self.states.mkdir(parents=True, exist_ok=True)
+        for path in [*Checkpoints(self.states), self.model, self.plot]:
+            path.unlink(missing_ok=True)
+        self.settings.write_text(json.dumps(asdict(settings)) + "\n")
+        return settings
+
+    def recall(self, asked: Mapping[str, Any]) -> Settings:
+        """Return the settings of the run in the folder; what is asked for must not differ from them."""
+        try:
+            known = Settings(**json.loads(self.settings.read_text()))
+        except FileNotFoundError as error:
+            raise DemoError(f"there is no run in {self.path} to go on with; leave --resume out.") from error
+        except (ValueError, TypeError) as error:
+            raise DemoError(f"{self.settings} is damaged; start anew, without --resume.") from error
+        for name, value in asked.items():
+            if value is not None and value != getattr(known, name):
+                raise DemoError(
+                    f"the run in {self.path} has --{name} {getattr(known, name)}, not {value}; leave --{name} out, or "
+                    "start anew, without --resume."
+                )
+        return known
 
 
-def run(steps: int, out: TextIO) -> int:
-    """Run the demo and write what happens."""
-    print("Eight planets: distance from the sun (au) and length of the year (years).", file=out)
-    for name, (distance, period) in PLANETS.items():
-        print(f"  {name:8} {distance:9.5f} {period:10.5f}", file=out)
-    print(f"\nFitting  period = factor * distance ** exponent  with {steps} gradient steps on a tape.\n", file=out)
-    exponent, log_factor, losses, summary = fit(steps)
-    print("The tape of the first step, before backward:", file=out)
-    print(summary, file=out)
-    arrays = [np.array(column) for column in zip(*PLANETS.values(), strict=True)]
-    names = {"exponent": 1.0, "log_factor": 0.5, "distance": arrays[0], "period": arrays[1]}
-    check = check_gradients(misfit, *(tensor(data, dtype="float64", name=name) for name, data in names.items()))
-    print("\nGradients against difference quotients:", file=out)
-    print(check, file=out)
-    print("\nLoss (mean squared error of the logarithms):", file=out)
-    print(curve(losses), file=out)
-    print(
-        f"\nexponent = {exponent.item():.4f}, factor = {float(np.exp(log_factor.item())):.4f}."
-        "  Kepler's third law (1619) says 1.5 and 1.",
-        file=out,
+def run(asked: Mapping[str, Any], path: str | Path, resume: bool, out: TextIO) -> int:
+    """Train, and write the report and the files; return 0, or 130 if a signal ended the run early.
+
+    Args:
+        asked: model, epochs and seed, or None for the usual.
+        path: the folder to write to.
+        resume: whether to go on with the run in the folder.
+        out: where the report goes; progress goes to the standard error stream.
+
+    Raises:
+        DemoError: an extra is missing, or the folder is not what is wanted.
+    """
+    folder = Folder(path)
+    try:
+        images = data.digits("train"), data.digits("test")
+        settings = folder.recall(asked) if resume else folder.begin(asked)
+        with _one_blas_thread():
+            return _run(settings, folder, images, resume, out)
+    except MissingExtraError as error:
+        raise DemoError(f'{error.args[0].partition(";")[0]}; pip install "numtape[demo]"') from error
+    except (OSError, SavedFileError) as error:
+        raise DemoError(str(error)) from error
+
+
+def _one_blas_thread() -> contextlib.AbstractContextManager[Any]:
+    """Keep BLAS to one thread: more would wait for each other over matrices this small, and round differently."""
+    limits: contextlib.AbstractContextManager[Any]
+    limits = importlib.import_module("threadpoolctl").threadpool_limits(1, "blas")  # scikit-learn needs it, too.
+    return limits
+
+
+def _run(settings: Settings, folder: Folder, images: tuple[_Images, _Images], resume: bool, out: TextIO) -> int:
+    """Train the model of the settings, and report."""
+    recipe = RECIPES[settings.model]
+    rng = streams.seed(settings.seed)
+    model = recipe.make(rng)
+    loader = data.DataLoader(images[0], BATCH_SIZE, shuffle=True, rng=rng)
+    optimizer = optim.AdamW(model.parameters(), lr=recipe.rate, weight_decay=0.01)
+    steps = settings.epochs * len(loader)
+    confusion = train.ConfusionMatrix(CLASSES)
+
+    title = f"{settings.model} on {len(images[0][0]):,} handwritten digits, {len(images[1][0])} others for testing"
+    print(f"{title}; {settings.epochs} epochs, seed {settings.seed}", file=out, flush=True)
+    started = time.perf_counter()
+    history = train.fit(
+        model,
+        nn.CrossEntropyLoss(),
+        optimizer,
+        loader,
+        settings.epochs,
+        validation=data.DataLoader(images[1], len(images[1][0])),
+        metrics=[train.Accuracy(), confusion],
+        schedule=optim.WarmupCosineLR(optimizer, steps // 10, steps),
+        schedule_by="step",
+        folder=folder.states,
+        resume=resume,
     )
-    return 0 if check.is_valid else 1
+    if history.is_interrupted:
+        print(f"go on with: numtape demo --resume --out {folder.path}", file=out)
+        return INTERRUPTED
+    print(f"trained in {time.perf_counter() - started:.1f} s", file=out)
+    is_right = _report(model, confusion, images[1], out)
+    print("\nWrote", *_write(folder, model, history), sep="\n  ", file=out)
+    if not folder.plot.exists():
+        print('No plot, for want of Matplotlib: pip install "numtape[demo]"', file=out)
+    return 0 if is_right else 1
+
+
+def _report(model: nn.Module, confusion: train.ConfusionMatrix, test: _Images, out: TextIO) -> bool:
+    """Write what the model is, does and leaves on a tape; say whether no gradient is wrong."""
+    images, labels = test
+    few = images[:BATCH_SIZE], labels[:BATCH_SIZE]
+    check = report.check(model, images)
+    parts = {
+        "The model": model.summary(few[0]),
+        report.accuracy(confusion): confusion,
+        "Mistakes, the worst first": report.mistakes(model, images, labels),
+        f"The tape of one step with {BATCH_SIZE} images": report.tape(model, *few),
+        "Gradients against difference quotients, in float64": check,
+    }
+    for title, text in parts.items():
+        if str(text):
+            print(f"\n{title}\n{'=' * len(title)}\n{text}", file=out)
+    return check.adjoint.is_equal and check.verdict is not Verdict.WRONG
+
+
+def _write(folder: Folder, model: nn.Module, history: train.History) -> list[Path]:
+    """Write model and plot; return what the folder has. Without Matplotlib there is no plot."""
+    save(folder.model, model.state_dict())
+    with contextlib.suppress(MissingExtraError):
+        history.plot(folder.plot)
+    return [path for path in (folder.model, folder.plot, folder.states) if path.exists()]

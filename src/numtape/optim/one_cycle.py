@@ -102,14 +102,15 @@ class OneCycleLR(LRScheduler):
         start = 0.0
         for phase, end in enumerate(self._phases):
             if step <= end or phase == len(self._phases) - 1:
-                part = (step - start) / (end - start) if end != start else 1.0
+                # A loop steps once after its last batch: the rate stays where it ended.
+                part = min(1.0, (step - start) / (end - start)) if end != start else 1.0
                 return _CURVES[self.anneal_strategy](values[phase], values[phase + 1], part)
             start = end
         raise AssertionError("a schedule has phases")
 
     def step(self) -> None:
         """Set the rates of the next step; raise after the last one."""
-        if self.last_epoch + 1 >= self.total_steps:
+        if self.last_epoch >= self.total_steps:
             raise ArgumentError(
                 f"OneCycleLR: all {self.total_steps} steps are taken; make the schedule with as many as it is stepped."
             )

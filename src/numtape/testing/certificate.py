@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .differences import (
+    CAUTION,
     EPSILON,
     Kink,
     Level,
@@ -19,7 +20,10 @@ from .differences import (
     measure,
 )
 
-#: Derivatives below this part of the largest one count as checked once they are zero within the noise.
+#: A derivative of zero has no size of its own: it counts as checked once differences are zero within this part of the
+#: largest one. Where the slope bends, as that of relu(x)**2 at 0, they cannot tell more than the root of rounding.
+ZERO = 1e-7
+#: The same for a derivative that is not zero because of rounding alone.
 NEGLIGIBLE = 1e-9
 
 
@@ -83,6 +87,16 @@ class Spot:
     x: float
     #: The slope to places far away: the measure for a function that is flat here.
     reach: float = 0.0
+    #: By how much rounding changes the derivative that the rules give.
+    residue: float = 0.0
+    #: The size of the function.
+    value: float = 0.0
+
+    @property
+    def is_residue(self) -> bool:
+        """Whether the derivative that the rules give is zero but for rounding, next to the function."""
+        effect = abs(self.analytic) * max(1.0, abs(self.x))
+        return abs(self.analytic) <= 8.0 * self.residue and effect <= NEGLIGIBLE * self.value
 
 
 #: The spot at some distance on the same line, for a look at both sides of a kink.
@@ -105,8 +119,9 @@ def judge(spot: Spot, gauge: Gauge, aside: Aside | None = None) -> Finding:
     given = None if gauge.step is None else [gauge.step * max(1.0, abs(spot.x))]
     for step in given or first_steps(gauge.stencil, spot.x):
         level = _measured(spot, gauge, step)
-        estimate = _Estimate(level.slope, (level.noise + level.gap) / step + _own_error(spot, gauge), level)
-        if level.is_finite and _is_right(spot, gauge, estimate):
+        estimate = _near(spot, gauge, level)
+        is_clear = spot.analytic != 0.0 or estimate.numeric == 0.0  # Else a finer step may see what was lost.
+        if level.is_finite and is_clear and _is_right(spot, gauge, estimate):
             return _finding(Verdict.RIGHT, spot, gauge, estimate)
     # From coarse to fine: what moves at all is seen first.
     measured = [_measured(spot, gauge, step) for step in reversed(ladder(spot.x))]
@@ -127,9 +142,16 @@ def _diagnose(spot: Spot, gauge: Gauge, aside: Aside | None, measured: list[Leve
     estimate = _best(spot, gauge, levels, 0.0)
     if estimate is not None and _is_right(spot, gauge, estimate):
         return _finding(Verdict.RIGHT, spot, gauge, estimate)
+    witness = _witness(spot, levels, gauge.tolerance * abs(spot.analytic), 3)
+    if witness is not None and not (estimate is not None and _is_wrong(spot, gauge, estimate)):
+        return _finding(Verdict.RIGHT, spot, gauge, _Estimate(witness.slope, 0.0, witness))
     kink = find_kink(levels)
     if kink is not None and (estimate is None or abs(kink.right - kink.left) < 64.0 * estimate.bound):
-        return _at_a_kink(spot, gauge, aside, kink)
+        finer = [level for level in levels if level.step < kink.step]
+        # A kink next to the point is none at the point.
+        discrepancy = max(abs(kink.left - spot.analytic), abs(kink.right - spot.analytic))
+        if _witness(spot, finer, 0.01 * discrepancy, 2) is None:
+            return _at_a_kink(spot, gauge, aside, kink)
     if estimate is None:
         return Finding(Verdict.NOISE, spot.analytic, math.nan, math.inf)
     if not _is_wrong(spot, gauge, estimate):
@@ -148,7 +170,8 @@ def _unless_stepped(spot: Spot, gauge: Gauge, aside: Aside | None, levels: list[
         if not _is_wrong(spot, gauge, estimate):
             is_precision = height > 8.0 * EPSILON * gauge.peak and _is_flat_elsewhere(spot, aside, width)
             return _finding(Verdict.PRECISION if is_precision else Verdict.NOISE, spot, gauge, estimate)
-    return _finding(Verdict.WRONG, spot, gauge, estimate)
+    is_evident = _is_evident(spot, gauge, levels, estimate)
+    return _finding(Verdict.WRONG if is_evident else Verdict.NOISE, spot, gauge, estimate)
 
 
 def _is_flat_elsewhere(spot: Spot, aside: Aside | None, width: float) -> bool:
@@ -160,6 +183,42 @@ def _is_flat_elsewhere(spot: Spot, aside: Aside | None, width: float) -> bool:
     except (ArithmeticError, ValueError):
         return False  # Outside of the domain.
     return sum(line(width * k / 64.0)[0] == 0.0 for k in (-2, -1, 1, 2)) >= 3
+
+
+def _is_evident(spot: Spot, gauge: Gauge, levels: list[Level], estimate: _Estimate) -> bool:
+    """Say whether a difference is more than one step's word against the gradient."""
+    reached = max(abs(level.slope) * level.step for level in levels)
+    # A function that moves much at the finest steps has details that no step resolves.
+    if any(max(level.gap, abs(level.slope) * level.step) > 0.01 * reached for level in levels[:3]):
+        return False
+    discrepancy = abs(spot.analytic - estimate.numeric)
+    # What is less than the rounding of the outputs, or of a flat function elsewhere, may have been rounded away.
+    elsewhere = max(level.size for level in levels) if estimate.numeric == 0.0 else 0.0
+    if discrepancy * estimate.level.step <= EPSILON * max(spot.value, elsewhere):
+        return False
+    # Finer steps that agree with the gradient have seen what coarser ones do not.
+    finer = [level for level in levels if level.step < estimate.level.step]
+    if _witness(spot, finer, 0.01 * discrepancy, 2) is not None:
+        return False
+    # Steps of a second set, between those that the estimate was chosen from.
+    others = [_measured(spot, gauge, estimate.level.step * factor) for factor in (0.3, 0.55, 0.8)]
+    return all(level.is_finite and abs(level.slope - estimate.numeric) < 0.1 * discrepancy for level in others)
+
+
+def _witness(spot: Spot, levels: list[Level], allowed: float, count: int) -> Level | None:
+    """Return a level that agrees with the gradient as some next to it do: noise does so by chance, but not in a row."""
+    row: list[Level] = []
+    for level in levels:
+        agrees = level.slope != 0.0 and level.follows() and abs(level.slope - spot.analytic) <= allowed
+        row = [*row, level] if agrees else []
+        if len(row) == count:
+            return level
+    return None
+
+
+def _near(spot: Spot, gauge: Gauge, level: Level) -> _Estimate:
+    """Return what one level says, with a bound that counts all that it shows as an error."""
+    return _Estimate(level.slope, (level.noise + level.gap) / level.step + _own_error(spot, gauge), level)
 
 
 def _best(spot: Spot, gauge: Gauge, levels: list[Level], height: float) -> _Estimate | None:
@@ -176,8 +235,10 @@ def _best(spot: Spot, gauge: Gauge, levels: list[Level], height: float) -> _Esti
         stepped = 4.0 * height / level.size * abs(level.slope) if level.size else 0.0
         bound = noise / level.step + _own_error(spot, gauge) + stepped
         # Next to steps, f(x) may be off by as much as they are high; only a level that shows no such thing counts.
-        if not level.follows(1.0 if height else 4.0):
+        if height and not level.follows(1.0):
             continue
+        # At a bend of the slope, as that of x * abs(x) at 0, f(x) is off by less and less than the step.
+        bound += 0.0 if level.follows() else level.gap / level.step
         if best is not None and abs(level.slope - best.numeric) > 4.0 * (best.bound + bound):
             break
         if best is None or bound < best.bound:
@@ -193,8 +254,7 @@ def _measured(spot: Spot, gauge: Gauge, step: float) -> Level:
 
 def _own_error(spot: Spot, gauge: Gauge) -> float:
     """Return the rounding error of the derivative that the rules give."""
-    own = 16.0 * EPSILON * gauge.largest
-    return own + 16.0 * gauge.unit * abs(spot.analytic) if gauge.unit > EPSILON else own
+    return 8.0 * spot.residue + 16.0 * gauge.unit * abs(spot.analytic)
 
 
 def _scale(spot: Spot, estimate: _Estimate) -> float:
@@ -204,9 +264,14 @@ def _scale(spot: Spot, estimate: _Estimate) -> float:
 def _is_right(spot: Spot, gauge: Gauge, estimate: _Estimate) -> bool:
     """Say whether the derivative agrees, and would not if it were wrong by more than the tolerance."""
     allowed = gauge.tolerance * _scale(spot, estimate)
-    whole = max(gauge.largest, spot.reach) if spot.analytic == estimate.numeric == 0.0 else gauge.largest
-    is_resolved = estimate.bound <= max(allowed, NEGLIGIBLE * whole)
-    return is_resolved and abs(spot.analytic - estimate.numeric) <= max(allowed, estimate.bound)
+    if spot.analytic == 0.0:
+        allowed = max(allowed, ZERO * max(gauge.largest, spot.reach))
+        return estimate.bound <= allowed and abs(estimate.numeric) <= 2.0 * estimate.bound
+    difference = abs(spot.analytic - estimate.numeric)
+    if spot.is_residue and estimate.bound <= NEGLIGIBLE * gauge.largest:
+        return difference <= max(allowed, estimate.bound)
+    # The bound is cautious: numbers that agree to the tolerance do not need all of that.
+    return difference <= allowed and estimate.bound <= CAUTION * allowed
 
 
 def _is_wrong(spot: Spot, gauge: Gauge, estimate: _Estimate) -> bool:
@@ -216,7 +281,7 @@ def _is_wrong(spot: Spot, gauge: Gauge, estimate: _Estimate) -> bool:
 
 def _finding(verdict: Verdict, spot: Spot, gauge: Gauge, estimate: _Estimate) -> Finding:
     difference = abs(spot.analytic - estimate.numeric)
-    scale = max(_scale(spot, estimate), estimate.bound / gauge.tolerance if verdict is Verdict.RIGHT else 0.0)
+    scale = max(_scale(spot, estimate), 2.0 * estimate.bound / gauge.tolerance if verdict is Verdict.RIGHT else 0.0)
     return Finding(verdict, spot.analytic, estimate.numeric, difference / scale if scale else 0.0)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from ..errors import OperandError
 from ..tapes import Tape
-from .differences import stencil_of
-from .gradients import GradientCheck, check_gradients
+from .differences import check_options, stencil_of
+from .gradients import check_gradients
+from .report import GradientCheck
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class NumericalChecker:
 
     def __init__(self, method: str = "six_point", tolerance: float = 1e-6, step: float | None = None) -> None:
         stencil_of("NumericalChecker", method)
+        check_options("NumericalChecker", tolerance, step)
         self.method = method
         self.tolerance = tolerance
         self.step = step

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,18 @@ def stencil_of(name: str, method: str) -> Stencil:
         known = ", ".join(repr(known) for known in STENCILS)
         raise ArgumentError(f"{name}: there is no method {method!r}; the methods are {known}.")
     return STENCILS[method]
+
+
+def check_options(name: str, tolerance: Any, step: Any) -> None:
+    """Raise if a tolerance or a first step cannot be used; `name` is the function that was asked."""
+    if not _is_number(tolerance) or not 0.0 < tolerance < 1.0:
+        raise ArgumentError(f"{name}: tolerance is {tolerance!r}; it must lie between 0 and 1.")
+    if step is not None and (not _is_number(step) or not 0.0 < step < math.inf):
+        raise ArgumentError(f"{name}: step is {step!r}; it must be positive, or None to have it found.")
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, float | int | np.number) and not isinstance(x, bool)
 
 
 @cache

@@ -96,6 +96,10 @@ def fit(
         state = saved.load_latest()
         if state is not None:
             run.load_state_dict(state)
+    elif saved is not None and saved.latest() is not None:
+        raise ArgumentError(
+            f"fit: {folder} holds the states of an earlier run; go on with resume=True, or give another folder."
+        )
     shown = Progress(epochs, progress)
     if logger is not None:
         logger.start({"epochs": epochs, "is_resumed": run.step > 0})

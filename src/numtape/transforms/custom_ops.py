@@ -1,6 +1,5 @@
 """Declare an op of your own: a NumPy forward with a rule for one mode; the other mode's rule is its transpose."""
 
-import contextlib
 import dataclasses
 import functools
 import inspect
@@ -11,22 +10,18 @@ import numpy as np
 
 from ..core import batching
 from ..core.apply import apply
-from ..core.batching import Batched
 from ..core.context import current
-from ..core.op import NON_DIFFERENTIABLE, REQUIRED, Facts, Marker, Op, Structure
-from ..core.reverse import unbroadcast
+from ..core.op import NON_DIFFERENTIABLE, Facts, Marker, Op, Structure
 from ..core.value import Value
-from ..errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
-from ..ops.samples import Sample
+from ..errors import ArgumentError, OperandError
 from .custom import bind, per_output
-from .rule_checks import check_rules
-from .transposing import Transpose, is_recorded, run_on_tape
+from .custom_rules import Rule
+from .rule_checks import RuleChecks
+from .transposing import Transpose, is_recorded
 
 Function = Callable[..., Any]
 Rules = Mapping[str, Function | Marker | None]
 
-#: Calls with derivatives that the first check may take until differences could tell.
-_PATIENCE = 3
 #: What a declaration may say beside its rules.
 _FACTS = {f.name for f in dataclasses.fields(Facts)} - {"also", "is_discrete", "numpy", "samples"}
 
@@ -49,7 +44,9 @@ def custom_op(
     written with nt or np functions and operators. Give an argument a rule in one mode, and that of the other is made by
     transposing it; or in both. None in place of a rule says that the argument has no derivative.
 
-    The rules given are compared with finite differences: on `samples` at once, or else at the first calls on tensors.
+    The rules given are compared with finite differences: on `samples` at once; those of arguments that samples do not
+    settle at the first calls on tensors. An output that shares memory with an operand is copied, unless `aliases` says
+    that it is a view of the first. A rule of several outputs gets a tuple, with zeros for those that are not used.
     The op is not listed among the library's own, so it may have any name and be declared again.
 
     Args:
@@ -57,13 +54,14 @@ def custom_op(
         vjp: for each argument, the rule from the output's cotangent to the argument's; or one function that returns a
             tuple with a cotangent for every argument.
         jvp: for each argument, the rule from its tangent to the output's.
-        samples: tuples of operands to check the rules on, in both modes.
+        samples: tuples of operands to check the rules on, in both modes; numbers and lists are taken as float64.
         check: whether to check the rules at all.
         **facts: what is known about the op: `cost`, `structure` ("elementwise", "dense", ...), `batch`, `aliases`,
             `precision`, `linear`, `kinks`, `to_float`.
 
     Raises:
         GradientError: if a rule disagrees with differences of the function.
+        ArgumentError: if a sample can check nothing.
 
     Example:
         >>> @nt.custom_op(vjp={"x": lambda g, x, scale: g * 2.0 * scale * x})
@@ -76,6 +74,11 @@ def custom_op(
     """
     if function is not None:
         raise OperandError("custom_op: wants the rules first; write @nt.custom_op(vjp={...}) above the function.")
+    if not isinstance(samples, Sequence) or isinstance(samples, str):
+        raise OperandError(
+            f"custom_op: samples is {type(samples).__name__}; it must be a list of tuples of operands, as in "
+            "samples=[(x, y)]."
+        )
     unknown = sorted(set(facts) - _FACTS)
     if unknown:
         raise ArgumentError(f"custom_op: there is no fact {unknown[0]!r}; the facts are {', '.join(sorted(_FACTS))}.")
@@ -85,8 +88,7 @@ def custom_op(
             raise OperandError(
                 f"custom_op: declares functions, not {type(function).__name__}; write @nt.custom_op(vjp=...) above one."
             )
-        declaration = _Declaration(function, vjp, jvp, _as_facts(facts))
-        return declaration.face(tuple(samples), check)
+        return _Declaration(function, vjp, jvp, _as_facts(facts)).face(samples, check)
 
     return decorate
 
@@ -106,113 +108,6 @@ def _as_facts(facts: dict[str, Any]) -> Facts:
     return Facts(**{"cost": per_output, **found})
 
 
-class _Rule:
-    """A user's rule of one argument in one mode, which checks what it returns.
-
-    Args:
-        owner: the declaration.
-        kind: "vjp" or "jvp".
-        argument: whose rule it is; None for a joint VJP.
-        function: the user's.
-    """
-
-    def __init__(self, owner: "_Declaration", kind: str, argument: str | None, function: Any) -> None:
-        self.title = f"{owner.name}: the {kind} rule" + (f" of argument {argument!r}" if argument else "")
-        if not callable(function):
-            raise OperandError(
-                f"{self.title} is {type(function).__name__}; it must be a function, or None if there is no derivative."
-            )
-        self.kind = kind
-        self.function = function
-        self.arguments = owner.arguments
-        self.own_names = owner.names_read(self.title, function)
-        shapes = (
-            ["out_shape"] if kind == "jvp" else [f"{x}_shape" for x in ([argument] if argument else self.arguments)]
-        )
-        self.shape_names = shapes
-        self.names = tuple(dict.fromkeys((*self.own_names, *shapes, *(("needs",) if argument is None else ()))))
-        self.is_joint = argument is None
-        other = "jvp" if kind == "vjp" else "vjp"
-        self.repair = (
-            f"Write it with nt or np functions of what it gets; for first derivatives a {other} rule would do as well."
-        )
-
-    def __call__(self, moved: Any, reads: dict[str, Any]) -> Any:
-        """Return what the rule gives: one array or tensor, or a tuple for a joint rule or for several outputs."""
-        values = [reads[name] for name in self.own_names]
-        if isinstance(moved, list):  # Of several outputs.
-            moved = tuple(moved)
-        if is_recorded((moved, *values)):
-            what = f"{self.title} runs on tensors for other than first derivatives of its own mode, and"
-            out = run_on_tape(lambda: self.function(moved, *values), what, self.repair)
-        else:
-            out = self._run(moved, values)
-        if self.is_joint:
-            return self._joint(out, reads)
-        shape = reads[self.shape_names[0]]
-        if isinstance(shape, list):
-            return tuple(
-                self._fitted(part, s, "the output") for part, s in zip(self._all(out, len(shape)), shape, strict=True)
-            )
-        return self._fitted(out, shape, "the output" if self.kind == "jvp" else "the argument")
-
-    def _run(self, moved: Any, values: list[Any]) -> Any:
-        """Run the rule; if it cannot do with a batch, on its members one by one."""
-        try:
-            return self.function(moved, *values)
-        except (TypeError, AttributeError):
-            batch = next((x for x in _parts(moved) if isinstance(x, Batched)), None)
-            if batch is None:
-                raise
-        outs = []
-        for i in range(len(batch.members)):
-            member = tuple(x.members[i] if isinstance(x, Batched) else x for x in _parts(moved))
-            outs.append(_parts(self.function(member if isinstance(moved, tuple) else member[0], *values)))
-        stacked = tuple(None if parts[0] is None else batch.of(np.stack(parts)) for parts in zip(*outs, strict=True))
-        return stacked if self.is_joint or len(stacked) > 1 else stacked[0]
-
-    def _joint(self, out: Any, reads: dict[str, Any]) -> tuple[Any, ...]:
-        parts = self._all(out, len(self.arguments))
-        return tuple(
-            self._fitted(part, reads[name], f"argument {argument!r}") if is_needed else None
-            for part, name, argument, is_needed in zip(
-                parts, self.shape_names, self.arguments, reads["needs"], strict=True
-            )
-        )
-
-    def _all(self, out: Any, count: int) -> tuple[Any, ...]:
-        if not isinstance(out, tuple | list) or len(out) != count:
-            got = f"{len(out)}" if isinstance(out, tuple | list) else type(out).__name__
-            whose = "argument" if self.is_joint else "output"
-            raise ArgumentError(
-                f"{self.title} returned {got}; it must return a tuple of {count}, one for each {whose}."
-            )
-        return tuple(out)
-
-    def _fitted(self, part: Any, shape: Any, whose: str) -> Any:
-        """Return a (co)tangent in the shape that it must have; broadcasting is undone or done."""
-        if part is None and self.kind == "jvp":
-            return np.zeros(shape)
-        if not hasattr(part, "shape") and part is not None:
-            part = np.asarray(part)
-        if part is None or (part.shape != shape and not self._can_fit(part.shape, shape)):
-            got = "None" if part is None else f"shape {part.shape}"
-            raise ShapeError(f"{self.title} returned {got}; {whose} has shape {shape}, and they must be equal.")
-        if part.shape == shape:
-            return part
-        return unbroadcast(part, shape) if self.kind == "vjp" else part + np.zeros(shape, part.dtype)
-
-    def _can_fit(self, found: Any, wanted: Any) -> bool:
-        try:
-            return bool(np.broadcast_shapes(found, wanted) == (found if self.kind == "vjp" else wanted))
-        except ValueError:
-            return False
-
-
-def _parts(x: Any) -> tuple[Any, ...]:
-    return x if isinstance(x, tuple) else (x,)
-
-
 class _Declaration:
     """A function with rules, on its way to an op."""
 
@@ -228,7 +123,8 @@ class _Declaration:
         if facts.structure is Structure.ELEMENTWISE and joint is None:
             # The Jacobian is diagonal: one rule serves both modes.
             vjps, jvps = {**jvps, **vjps}, {**vjps, **jvps}
-        pull_all = _Rule(self, "vjp", None, joint) if joint else None
+        self.facts = facts
+        pull_all = self._rule("vjp", None, joint) if joint else None
         #: The kinds of rules that were given for each argument; none if it has no derivative.
         self.given: dict[str, list[str]] = {}
         pulls: dict[str, Any] = {}
@@ -239,13 +135,13 @@ class _Declaration:
                 self.given[argument] = []
                 pulls[argument] = pushes[argument] = NON_DIFFERENTIABLE
                 continue
-            pull = pull_all or (_Rule(self, "vjp", argument, given["vjp"]) if "vjp" in given else None)
-            push = _Rule(self, "jvp", argument, given["jvp"]) if "jvp" in given else None
+            pull = pull_all or (self._rule("vjp", argument, given["vjp"]) if "vjp" in given else None)
+            push = self._rule("jvp", argument, given["jvp"]) if "jvp" in given else None
             self.given[argument] = [rule.kind for rule in (pull, push) if rule is not None]
             pulls[argument] = self._named(pull.names, pull) if pull else self._transposed_push(argument, push)
             pushes[argument] = self._named(push.names, push) if push else self._transposed_pull(argument, pull)
         self.op = Op(
-            function,
+            self._forward,
             function,
             pulls=pulls,
             pushes=pushes,
@@ -286,18 +182,8 @@ class _Declaration:
                 "derivative."
             )
 
-    def names_read(self, title: str, function: Function) -> tuple[str, ...]:
-        """Return what a rule reads, by the names of its parameters but the first; those with a default are its own."""
-        parameters = list(inspect.signature(function).parameters.values())[1:]
-        names = tuple(p.name for p in parameters if p.default is p.empty)
-        shapes = [f"{name}_shape" for name in (*self.arguments, "out")]
-        for name in names:
-            if name not in (*self.arguments, *self.params, *shapes, "out", "needs"):
-                raise ArgumentError(
-                    f"{title} reads {name!r}; it may read {', '.join((*self.arguments, *self.params, 'out'))}, and "
-                    f"shapes as in {shapes[0]}."
-                )
-        return names
+    def _rule(self, kind: str, argument: str | None, function: Any) -> Rule:
+        return Rule(self.name, self.arguments, self.params, kind, argument, function)
 
     def _named(self, names: Sequence[str], run: Callable[[Any, dict[str, Any]], Any]) -> Function:
         """Return a rule as ops want it: a function whose parameters say what it reads."""
@@ -306,7 +192,7 @@ class _Declaration:
         rule: Function = eval(f"lambda moved_{parameters}: run_(moved_, {{{reads}}})", {"run_": run})
         return rule
 
-    def _transposed_pull(self, argument: str, pull: _Rule | None) -> Function:
+    def _transposed_pull(self, argument: str, pull: Rule | None) -> Function:
         """Return the JVP of an argument whose VJP is given."""
         assert pull is not None
         position = self.arguments.index(argument)
@@ -329,7 +215,7 @@ class _Declaration:
 
         return self._named(tuple(dict.fromkeys((*pull.names, "out_shape"))), run)
 
-    def _transposed_push(self, argument: str, push: _Rule | None) -> Function:
+    def _transposed_push(self, argument: str, push: Rule | None) -> Function:
         """Return the VJP of an argument whose JVP is given."""
         assert push is not None
         transpose = Transpose(
@@ -349,8 +235,32 @@ class _Declaration:
 
         return self._named(tuple(dict.fromkeys((*push.names, shape_name))), run)
 
-    def face(self, samples: tuple[Any, ...], check: bool) -> Function:
-        """Return the public function of the op; check the rules on samples now, or else let it check them once."""
+    def _forward(self, *arrays: Any, **params: Any) -> Any:
+        """Run the function; return arrays that share no memory with an operand, where nobody would look for it."""
+        out = self.function(*arrays, **params)
+        # Views of the first operand are told by the fact.
+        taken = list(arrays[1:] if self.facts.aliases else arrays)
+        if not isinstance(out, tuple):
+            return self._own(out, taken)
+        parts = []
+        for part in out:
+            parts.append(self._own(part, taken))
+            if not self.facts.aliases:
+                taken.append(part)
+        return tuple(parts)
+
+    def _own(self, part: Any, taken: Sequence[Any]) -> Any:
+        if not isinstance(part, np.ndarray | np.generic | float | int):
+            raise OperandError(
+                f"{self.name}: the function of a custom_op returns an array or a tuple of arrays, not "
+                f"{type(part).__name__}."
+            )
+        if any(isinstance(x, np.ndarray) and np.may_share_memory(part, x) for x in taken):
+            return np.array(part)
+        return part
+
+    def face(self, samples: Sequence[Any], check: bool) -> Function:
+        """Return the public function of the op; check the rules on samples now, and let it check the others later."""
         op, name = self.op, self.name
         # Operands may be given by name, as those of every op.
         signature = self.signature.replace(
@@ -359,33 +269,21 @@ class _Declaration:
                 for p in self.signature.parameters.values()
             ]
         )
-        patience = _PATIENCE if check and not samples else 0
+        checks = RuleChecks(op, self.given if check else {})
 
         @functools.wraps(self.function)
         def face(*args: Any, **kwargs: Any) -> Any:
-            nonlocal patience
             bound = bind(name, signature, args, kwargs)
             bound.apply_defaults()
             params = bound.arguments
             operands = [params.pop(argument) for argument in op.arguments]
-            if patience and current().grad and any(isinstance(x, Value) for x in operands):
-                patience -= 1
-                if check_rules(op, operands, params, self.given, "at its first call"):
-                    patience = 0
+            if checks.waiting and current().grad and any(isinstance(x, Value) for x in operands):
+                checks.at_call(operands, params)
             return apply(op, operands, params)
 
         op.face = face
         face.op = op  # type: ignore[attr-defined]
         if check:
-            self._check_samples(samples)
+            for number, sample in enumerate(samples):
+                checks.on_sample(number, sample, signature)
         return face
-
-    def _check_samples(self, samples: tuple[Any, ...]) -> None:
-        both = {argument: ("vjp", "jvp") if kinds else () for argument, kinds in self.given.items()}
-        for number, given in enumerate(samples):
-            sample = given if isinstance(given, Sample) else Sample(given if isinstance(given, tuple) else (given,))
-            params = {**{k: v for k, v in self.op.defaults.items() if v is not REQUIRED}, **sample.params}
-            if not sample.skip_derivatives:
-                check_rules(self.op, sample.args, params, self.given, f"on sample {number}")
-                with contextlib.suppress(NotDifferentiableError):  # A mode that the op lacks says so when it is used.
-                    check_rules(self.op, sample.args, params, both, f"on sample {number}")

@@ -1,5 +1,7 @@
 """Compare the rules of a custom op with finite differences of its forward, along one random direction per argument."""
 
+import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +15,14 @@ from ..core.forward import forward
 from ..core.gradients import link_of
 from ..core.op import NON_DIFFERENTIABLE, Op
 from ..core.reverse import reverse
-from ..core.value import LEAF, Value, wrap
-from ..dtypes import FLOAT_DTYPES
-from ..errors import GradientError
+from ..core.value import LEAF, Lifted, Value, wrap
+from ..dtypes import FLOAT_DTYPES, is_float
+from ..errors import ArgumentError, GradientError, NotDifferentiableError
+from ..ops.samples import Sample
 from ..tensors import Tensor
 
+#: How many calls the check of an argument may take until differences could tell.
+_PATIENCE = 3
 #: Relative to each element. Two steps tell noise and kinks from a wrong rule.
 _STEPS = (1e-4, 1e-5)
 #: Of central differences, relative to the size of the derivative.
@@ -39,10 +44,95 @@ class _Slope:
 Given = Mapping[str, Sequence[str]]
 
 
-def check_rules(op: Op, operands: Sequence[Any], params: dict[str, Any], given: Given, where: str) -> bool:
-    """Raise if a rule disagrees with differences; return whether they could tell for every argument.
+class RuleChecks:
+    """The checks of one op: on samples, and for arguments that these did not settle, at its first calls.
 
-    Differences cannot tell at a kink, in noise, at the edge of a domain, or where all derivatives are zero.
+    Args:
+        op: the op.
+        given: which rules to check.
+    """
+
+    def __init__(self, op: Op, given: Given) -> None:
+        self.op = op
+        self.given = given
+        #: For each argument whose rules are not settled, how many calls its check may take yet.
+        self.waiting = {argument: _PATIENCE for argument, kinds in given.items() if kinds}
+
+    def at_call(self, operands: Sequence[Any], params: dict[str, Any]) -> None:
+        """Check the rules of arguments that wait and are given float tensors or arrays."""
+        if any(isinstance(x, Lifted) for x in operands):
+            return
+        ready = {
+            argument: self.given[argument]
+            for argument, x in zip(self.op.arguments, operands, strict=True)
+            if argument in self.waiting and isinstance(x, Value | np.ndarray) and is_float(x.dtype)
+        }
+        told = check_rules(self.op, operands, params, ready, "at its first call") if ready else {}
+        for argument in ready:
+            self.waiting[argument] -= 1
+            if told.get(argument) or not self.waiting[argument]:
+                del self.waiting[argument]
+
+    def on_sample(self, number: int, given: Any, signature: inspect.Signature) -> None:
+        """Check all rules on a sample, in both modes; raise if it can check none."""
+        sample = given if isinstance(given, Sample) else Sample(given if isinstance(given, tuple) else (given,))
+        if sample.skip_derivatives:
+            return
+        title, where = f"{self.op.name}: sample {number}", f"on sample {number}"
+        operands, params = _read_sample(self.op, title, sample, signature)
+        told = check_rules(self.op, operands, params, self.given, where)
+        both = {argument: ("vjp", "jvp") if kinds else () for argument, kinds in self.given.items()}
+        with contextlib.suppress(NotDifferentiableError):  # A mode that the op lacks says so when it is used.
+            check_rules(self.op, operands, params, both, where)
+        if not told and any(self.given.values()):
+            raise ArgumentError(
+                f"{title} checks nothing: its operands are empty or zero, or differences cannot tell there. Give one "
+                "inside of the domain, away from kinks and from zero."
+            )
+        for argument, is_sure in told.items():
+            if is_sure:
+                self.waiting.pop(argument, None)
+
+
+def _read_sample(op: Op, title: str, sample: Sample, signature: inspect.Signature) -> tuple[list[Any], dict[str, Any]]:
+    """Return the operands and parameters of a sample, with defaults for those that it does not have."""
+    try:
+        bound = signature.bind(*sample.args, **sample.params)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{title} does not fit: {error}. A sample is a tuple of operands of {op.name}{signature}."
+        ) from None
+    bound.apply_defaults()
+    params = bound.arguments
+    operands = [params.pop(argument) for argument in op.arguments]
+    for position, (argument, x) in enumerate(zip(op.arguments, operands, strict=True)):
+        if x is not None and op.pull(position) is not NON_DIFFERENTIABLE:
+            operands[position] = _as_floats(f"{title} gives argument {argument!r}", x)
+    return operands, params
+
+
+def _as_floats(what: str, x: Any) -> NDArray:
+    """Return an operand of a sample as an array of float64."""
+    if isinstance(x, float | int | np.number | list | tuple):
+        try:
+            return np.asarray(x, np.float64)
+        except (TypeError, ValueError):
+            raise ArgumentError(f"{what} as {x!r}, which is no array of floats.") from None
+    if not isinstance(x, Value | np.ndarray):
+        raise ArgumentError(f"{what} as {type(x).__name__}; a sample is a tuple of operands, as in samples=[(x, y)].")
+    if not is_float(x.dtype):
+        raise ArgumentError(
+            f"{what} as an array of {x.dtype}, which has no derivative; give floats, as x.astype(float), or None in "
+            "place of its rule."
+        )
+    return np.asarray(x.array if isinstance(x, Value) else x).astype(np.float64)
+
+
+def check_rules(op: Op, operands: Sequence[Any], params: dict[str, Any], given: Given, where: str) -> dict[str, bool]:
+    """Raise if a rule disagrees with differences.
+
+    Return the arguments that they could tell about, each with whether it is settled: a derivative that is zero hides
+    mistakes. They cannot tell at a kink, in noise, or at the edge of a domain.
 
     Args:
         op: the op.
@@ -52,21 +142,24 @@ def check_rules(op: Op, operands: Sequence[Any], params: dict[str, Any], given: 
         where: says in messages where the operands come from.
     """
     arrays = [_plain(x) for x in operands]
-    positions = list(_differentiable(op, arrays))
-    is_sure = bool(positions)
+    told: dict[str, bool] = {}
     with np.errstate(all="ignore"), entered(grad=True, tapes=(), watch_all=False, scopes=()):
-        for position in positions:
+        for position in _differentiable(op, arrays):
             argument = op.arguments[position]
+            if argument not in given:
+                continue
             t, cotangents = _directions(op, arrays, position, params)
             found = {kind: _BY_RULE[kind](op, arrays, position, params, t, cotangents) for kind in given[argument]}
             if len(found) == 2:
                 _compare_modes(op, argument, found["vjp"], found["jvp"], where)
             slope = _slope(op, arrays, position, params, t, cotangents)
-            is_sure = is_sure and slope is not None and slope.size > 0.0
+            if slope is None:
+                continue
             for kind, value in found.items():
-                if slope is not None:
-                    _compare(op, argument, kind, value, slope, where)
-    return is_sure
+                _compare(op, argument, kind, value, slope, where)
+            if slope.size > 0.0 or np.any(arrays[position]):
+                told[argument] = slope.size > 0.0
+    return told
 
 
 def _compare(op: Op, argument: str, kind: str, value: float, slope: _Slope, where: str) -> None:

@@ -1,0 +1,283 @@
+"""The function that a gradient check is about: its values, its gradients, and how precisely it computes them."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import tree
+from .._typing import NDArray
+from ..api import jvp, vjp
+from ..core.context import Scope
+from ..core.op import Op, Structure
+from ..core.record import Record
+from ..core.value import LEAF, Value, wrap
+from ..dtypes import is_float
+from ..errors import ArgumentError, DtypeError, NumtapeError, OperandError, ShapeError
+from ..grad_mode import enable_grad, no_grad
+from ..tensors import Tensor
+from .certificate import Gauge, Spot, Verdict
+from .differences import EPSILON, Line
+from .report import Adjoint
+
+#: How often a function is called at the same point to see that it gives the same value.
+REPEATS = 8
+#: How often it is called with more rounding errors than it has.
+SHAKES = 3
+
+
+class Widths(Scope):
+    """Watches how precisely a function computes: the coarsest float dtype and the largest value of its ops."""
+
+    def __init__(self) -> None:
+        self.unit = EPSILON
+        self.peak = 0.0
+
+    def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        out = compute(op, arrays, params)
+        for part in out if isinstance(out, tuple | list) else [out]:
+            array = np.asarray(part)
+            if array.dtype == np.float64 and array.size:
+                self.peak = max(self.peak, float(np.max(np.abs(array))))
+        return out
+
+    def on_record(self, record: Record) -> None:
+        for dtype in record.dtype if isinstance(record.dtype, list | tuple) else [record.dtype]:
+            if is_float(dtype):
+                # The distance from 1 to the next number, which ml_dtypes' dtypes have no finfo of NumPy for.
+                one = np.ones((), dtype)
+                self.unit = max(self.unit, float(np.nextafter(one, dtype.type(2))) - 1.0)
+
+
+class Shaken(Scope):
+    """Changes the float64 results of ops by as much as rounding may have changed them, at random."""
+
+    def __init__(self, rng: "np.random.Generator") -> None:
+        self.rng = rng
+
+    def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        out = compute(op, arrays, params)
+        # A view must stay one. What picks values does not round them, and its rule may tell by them what it picked.
+        if op.facts.aliases or op.facts.kinks or op.facts.structure is Structure.MOVES:
+            return out
+        return tuple(map(self._shaken, out)) if isinstance(out, tuple) else self._shaken(out)
+
+    def _shaken(self, array: NDArray) -> NDArray:
+        if array.dtype != np.float64:
+            return array
+        return np.asarray(array * (1.0 + EPSILON * self.rng.uniform(-1.0, 1.0, array.shape)))
+
+
+class Subject:
+    """A function as one of its float arguments alone, with its gradient and its weighted changes along lines."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], rng: "np.random.Generator") -> None:
+        self.title = getattr(function, "__name__", repr(function))
+        self.function = function
+        #: The function of its float arguments; errors of transforms call it by the user's name.
+        self.of_floats = functools.wraps(function)(lambda *floats: self.call(*floats))
+        self.args = args
+        self.rng = rng
+        self.flat = [_as_float64(leaf) for leaf in tree.leaves(args)]
+        self.places = [i for i, x in enumerate(self.flat) if isinstance(x, np.ndarray) and is_float(x.dtype)]
+        self._check_arguments()
+        self.names = _names(args, self.places)
+        self.arrays: list[NDArray] = [self.flat[i] for i in self.places]
+        self.outs = self.values(self.arrays)
+        total = sum(y.size for y in self.outs)
+        self.weights = [np.ones(y.shape) if total == 1 else rng.uniform(0.5, 1.5, y.shape) for y in self.outs]
+        self.gradients = self.gradients_at(self.arrays)
+        #: For each output, the size of the terms that rounding acts on: 1e16 for (1e16 + x) - 1e16.
+        self.terms: list[NDArray] = [np.abs(y) for y in self.outs]
+        #: For each gradient, by how much rounding changes it.
+        self.residues: list[NDArray] = [np.zeros(g.shape) for g in self.gradients]
+
+    def shake(self) -> None:
+        """Find out what rounding does to values and gradients, by running the function with a little more of it."""
+        rng = np.random.default_rng(0)
+        for _ in range(SHAKES):
+            try:
+                with Shaken(rng):
+                    outs, gradients = self.values(self.arrays), self.gradients_at(self.arrays)
+            except (NumtapeError, ArithmeticError, ValueError):
+                continue  # Rounding led out of the domain.
+            if all(y.shape == y0.shape for y, y0 in zip(outs, self.outs, strict=True)):
+                # NaN, as outside of the domain, says nothing.
+                self.terms = [
+                    np.fmax(terms, np.abs(np.subtract(y, y0, dtype=np.float64)) / EPSILON)
+                    for terms, y, y0 in zip(self.terms, outs, self.outs, strict=True)
+                ]
+                self.residues = [
+                    np.fmax(residue, np.abs(g - g0))
+                    for residue, g, g0 in zip(self.residues, gradients, self.gradients, strict=True)
+                ]
+
+    def _check_arguments(self) -> None:
+        if self.places:
+            return
+        if not self.flat:
+            raise OperandError("check_gradients: no argument is a float tensor, array or number.")
+        kinds = sorted({str(getattr(leaf, "dtype", type(leaf).__name__)) for leaf in self.flat})
+        raise OperandError(
+            f"check_gradients: the arguments of {self.title} are of {', '.join(kinds)}, which have no derivative; give "
+            "it floats, as 2.0 or x.astype(float)."
+        )
+
+    def call(self, *floats: Any) -> Any:
+        """Call the function with its float arguments replaced."""
+        filled = list(self.flat)
+        for i, x in zip(self.places, floats, strict=True):
+            filled[i] = x
+        return self.function(*tree.unflatten(self.args, filled))
+
+    def values(self, arrays: Sequence[NDArray]) -> list[NDArray]:
+        """Return the outputs, as arrays."""
+        with no_grad(), np.errstate(all="ignore"):
+            found = self.call(*(wrap(Tensor, x.copy()) for x in arrays))
+        outs = tree.leaves(found)
+        if not outs:
+            raise ArgumentError(f"check_gradients: {self.title} returned nothing to differentiate.")
+        for y in outs:
+            if not isinstance(y, Value | np.ndarray | np.generic | float | int) or isinstance(y, bool):
+                raise OperandError(
+                    f"check_gradients: {self.title} returned {type(y).__name__}; it must return a tensor or a tree of "
+                    "tensors."
+                )
+            if isinstance(y, Value) and not is_float(y.dtype):
+                raise DtypeError(
+                    f"check_gradients: {self.title} returned a tensor of {y.dtype}, which has no derivative; leave it "
+                    "out of what is checked, or return floats."
+                )
+        if not any(isinstance(y, Value) for y in outs):
+            raise OperandError(
+                f"check_gradients: {self.title} returned {type(outs[0]).__name__}, which is no tensor, so its gradient "
+                "is lost; compute with tensors to the end, with nt's or NumPy's functions, and without numpy(), item() "
+                "and float()."
+            )
+        return [np.asarray(y.array if isinstance(y, Value) else y) for y in outs]
+
+    def gradients_at(self, arrays: Sequence[NDArray]) -> list[NDArray]:
+        """Return the gradient of the weighted outputs by each argument."""
+        with np.errstate(all="ignore"):
+            value, pull = vjp(self.of_floats, *(wrap(Tensor, x.copy()) for x in arrays))
+            return [np.asarray(g.array, np.float64) for g in pull(tree.unflatten(value, self.weights))]
+
+    def trouble(self) -> Verdict | None:
+        """Return why there is nothing to compare at this point, if so."""
+        if not all(np.all(np.isfinite(y)) for y in self.outs):
+            return Verdict.NOT_FINITE
+        for _ in range(REPEATS):
+            again = self.values(self.arrays)
+            if not all(_is_same(a, b) for a, b in zip(again, self.outs, strict=True)):
+                return Verdict.NON_DETERMINISTIC
+        return None
+
+    def widths(self) -> Widths:
+        """Run the function once and return how precisely it computes."""
+        with Widths() as widths, enable_grad(), np.errstate(all="ignore"):
+            self.call(*(wrap(Tensor, x.copy(), LEAF) for x in self.arrays))
+        return widths
+
+    def largest(self) -> float:
+        """Return the largest gradient."""
+        return max(
+            (float(np.max(np.abs(g[np.isfinite(g)]), initial=0.0)) for g in self.gradients),
+            default=0.0,
+        )
+
+    def adjoint(self, gauge: Gauge) -> Adjoint:
+        """Test that forward and reverse mode are each other's transpose, along a random direction."""
+        tangents = [self.rng.standard_normal(x.shape) for x in self.arrays]
+        try:
+            _, pushed = jvp(self.of_floats, tuple(x.copy() for x in self.arrays), tuple(tangents))
+        except NumtapeError as error:
+            return Adjoint(math.nan, math.nan, True, f"forward mode says: {error}")
+        forward = [w * _array(t) for w, t in zip(self.weights, tree.leaves(pushed), strict=True)]
+        reverse = [g * t for g, t in zip(self.gradients, tangents, strict=True)]
+        ahead, back = (float(sum(np.sum(part) for part in parts)) for parts in (forward, reverse))
+        size = sum(float(np.sum(np.abs(part))) for part in (*forward, *reverse))
+        if not math.isfinite(size):
+            return Adjoint(ahead, back, True, "a derivative is NaN or infinite")
+        # A derivative that is zero but for rounding is measured against the value.
+        value = sum(float(np.sum(np.abs(w * y))) for w, y in zip(self.weights, self.outs, strict=True))
+        allowed = max(gauge.tolerance, 64.0 * gauge.unit) * size + 64.0 * EPSILON * value
+        return Adjoint(ahead, back, abs(ahead - back) <= allowed)
+
+    def line(self, k: int, direction: Any, start: Sequence[NDArray], origin: Sequence[NDArray]) -> tuple[Line, float]:
+        """Return how the weighted outputs change as argument `k` moves along `direction`, and their slope over far."""
+        # Outputs that never move add no rounding errors; those that stay only within their rounding do.
+        moved = [np.zeros(y.shape, bool) for y in origin]
+
+        def change(t: float) -> tuple[float, float]:
+            arrays = list(start)
+            arrays[k] = start[k] + t * direction
+            try:
+                outs = self.values(arrays)
+            except (ArithmeticError, ValueError):
+                # Outside of the domain, as a matrix that is not positive definite.
+                return math.nan, 0.0
+            total = size = 0.0
+            for y, y0, w, m, terms in zip(outs, origin, self.weights, moved, self.terms, strict=True):
+                if y.shape != y0.shape:
+                    raise ShapeError(
+                        f"check_gradients: {self.title} returns shape {y0.shape} at the point and {y.shape} where "
+                        f"{self.names[k]} differs by {t:.1e}; a function whose shape depends on values has no "
+                        "derivative. Use nt.where instead of selecting elements by a condition."
+                    )
+                total += float(np.sum(w * np.subtract(y, y0, dtype=np.float64)))
+                m |= y != y0
+                size += float(np.sum(np.abs(w) * np.maximum(np.abs(y), terms), where=m))
+            return total, size
+
+        # A look at a distance shows what moves at all; one alone may end where it began.
+        far = max(1.0, float(np.max(np.abs(start[k][direction != 0.0]))))
+        reach = 0.0
+        for distance in (far, -0.6 * far, 0.3 * far):
+            if not any(m.any() for m in moved):
+                reach = abs(change(distance)[0] / distance)
+        return change, reach
+
+    def spot(self, k: int, direction: Any, x: float, distance: float = 0.0) -> Spot:
+        """Return the derivative to judge by argument `k` along a direction, at some distance from the point."""
+        start, origin, gradients = list(self.arrays), self.outs, self.gradients
+        if distance:
+            start[k] = start[k] + distance * direction
+            origin, gradients = self.values(start), self.gradients_at(start)
+        # Only where the direction goes: 0 times an infinite gradient elsewhere would be NaN.
+        along = direction != 0.0
+        analytic = float(np.sum(gradients[k][along] * direction[along]))
+        line, reach = self.line(k, direction, start, origin)
+        residue = float(np.sum(self.residues[k][along] * np.abs(direction[along])))
+        value = sum(float(np.sum(np.abs(w * y))) for w, y in zip(self.weights, origin, strict=True))
+        return Spot(line, analytic, x + distance, reach, residue, value)
+
+
+def _is_same(a: NDArray, b: NDArray) -> bool:
+    """Say whether two results of the same call are equal, up to the order in which threads add."""
+    return a.shape == b.shape and bool(np.all(np.abs(a - b) <= 64.0 * EPSILON * np.abs(b)))
+
+
+def _array(value: Any) -> NDArray:
+    return np.asarray(value.array if isinstance(value, Value) else value)
+
+
+def _as_float64(leaf: Any) -> Any:
+    if isinstance(leaf, Value):
+        return leaf.array.astype(np.float64) if is_float(leaf.dtype) else leaf
+    if isinstance(leaf, float) or (isinstance(leaf, np.ndarray | np.generic) and is_float(leaf.dtype)):
+        return np.array(leaf, np.float64)
+    return leaf
+
+
+def _names(args: tuple[Any, ...], places: list[int]) -> list[str]:
+    owners = [k for k, arg in enumerate(args) for _ in tree.leaves(arg)]
+    names = []
+    for i in places:
+        leaf = tree.leaves(args)[i]
+        given = leaf.extras.name if isinstance(leaf, Value) and leaf.extras is not None else None
+        siblings = owners.count(owners[i])
+        place = f".{i - owners.index(owners[i])}" if siblings > 1 else ""
+        names.append(given or f"args[{owners[i]}]{place}")
+    return names

@@ -1,0 +1,221 @@
+"""What custom_op guards against: shared memory, rules that nobody checked, outputs that nobody used."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.transforms.custom_ops import custom_op
+
+X = np.array([1.0, 2.0, 3.0])
+SQUARE = {"x": lambda g, x: g * 2.0 * x}
+
+
+def message_of(error, run):
+    """Return the text of the error that `run` raises."""
+    with pytest.raises(error) as caught:
+        run()
+    return str(caught.value)
+
+
+def squared(x, /):
+    return x * x
+
+
+def times(x, y, /):
+    return x * y
+
+
+# Memory.
+
+
+@pytest.mark.parametrize("forward", [lambda x, /: x, lambda x, /: x[:], lambda x, /: x.reshape(-1)])
+def test_an_output_that_is_an_operand_or_a_view_of_it_has_memory_of_its_own(forward):
+    same = custom_op(vjp={"x": lambda g: g})(forward)
+    given = X.copy()
+    same(given)[0] = 9.0
+    assert given.tolist() == [1.0, 2.0, 3.0]
+    x = nt.tensor(X, requires_grad=True)
+    y = x * 1.0
+    out = same(y)
+    squares = (y * y).sum()
+    out += 100.0
+    assert y.tolist() == [1.0, 2.0, 3.0]
+    squares.backward()
+    assert x.grad.tolist() == [2.0, 4.0, 6.0]
+
+
+def test_outputs_that_are_views_of_each_other_have_memory_of_their_own():
+    twice = custom_op(vjp={"x": lambda g: 2.0 * g[0] + 2.0 * g[1]})(lambda x, /: (lambda y: (y, y))(2.0 * x))
+    first, second = twice(nt.tensor(X))
+    first += 1.0
+    assert second.tolist() == [2.0, 4.0, 6.0]
+
+
+def test_an_op_that_says_so_returns_views_and_writes_are_noticed():
+    view = custom_op(vjp={"x": lambda g: g}, aliases=True)(lambda x, /: x[:])
+    x = nt.tensor(X.copy())
+    out = view(x)
+    out += 1.0
+    assert x.tolist() == [2.0, 3.0, 4.0]
+    leaf = nt.tensor(X, requires_grad=True)
+    y = leaf * 1.0
+    squares = (y * y).sum()
+    alias = view(y)
+    alias += 1.0
+    with pytest.raises(nt.errors.GradientError):
+        squares.backward()
+
+
+def test_a_view_of_another_operand_than_the_first_is_copied_whatever_is_said():
+    second = custom_op(vjp={"x": lambda g: 0.0 * g, "y": lambda g: g}, aliases=True)(lambda x, y, /: y[:])
+    given = X.copy()
+    second(np.ones(3), given)[0] = 9.0
+    assert given.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(("out", "name"), [([1.0], "list"), (None, "NoneType"), ((X, None), "NoneType")])
+def test_a_function_that_returns_no_array_is_named(out, name):
+    odd = custom_op(vjp={"x": lambda g: g})(lambda x, /: out)
+    text = f"<lambda>: the function of a custom_op returns an array or a tuple of arrays, not {name}."
+    assert message_of(nt.errors.OperandError, lambda: odd(nt.tensor(X, requires_grad=True))) == text
+    assert message_of(nt.errors.OperandError, lambda: odd(X)) == text
+    assert message_of(nt.errors.OperandError, lambda: custom_op(vjp=SQUARE, samples=[X])(lambda x, /: out)) == text
+
+
+# Samples.
+
+
+@pytest.mark.parametrize(
+    "sample", [2.0, 2, np.float32(2.0), (2.0,), [1.0, 2.0], ([1, 2],), np.array([1.0, 2.0], np.float32), nt.ones(2)]
+)
+def test_samples_of_numbers_and_lists_check_the_rules(sample):
+    text = message_of(
+        nt.errors.GradientError, lambda: custom_op(vjp={"x": lambda g, x: g * x}, samples=[sample])(squared)
+    )
+    assert text.startswith("squared: the vjp rule of argument 'x' gives a directional derivative of ")
+    assert custom_op(vjp=SQUARE, samples=[sample])(squared)(X).tolist() == [1.0, 4.0, 9.0]
+
+
+NOTHING = (
+    "checks nothing: its operands are empty or zero, or differences cannot tell there. Give one inside of the domain, "
+    "away from kinks and from zero."
+)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([X, np.zeros(0)], f"squared: sample 1 {NOTHING}"),
+        ([np.zeros(3)], f"squared: sample 0 {NOTHING}"),
+        ([0.0], f"squared: sample 0 {NOTHING}"),
+        ([np.full(2, np.nan)], f"squared: sample 0 {NOTHING}"),
+        (
+            [np.arange(3)],
+            "squared: sample 0 gives argument 'x' as an array of int64, which has no derivative; give floats, as "
+            "x.astype(float), or None in place of its rule.",
+        ),
+        (
+            [{"x": X}],
+            "squared: sample 0 gives argument 'x' as dict; a sample is a tuple of operands, as in samples=[(x, y)].",
+        ),
+        (
+            ["x"],
+            "squared: sample 0 gives argument 'x' as str; a sample is a tuple of operands, as in samples=[(x, y)].",
+        ),
+        ([(["a"],)], "squared: sample 0 gives argument 'x' as ['a'], which is no array of floats."),
+        (
+            [(X, X)],
+            "squared: sample 0 does not fit: too many positional arguments. A sample is a tuple of operands of "
+            "squared(x).",
+        ),
+        (
+            [()],
+            "squared: sample 0 does not fit: missing a required argument: 'x'. A sample is a tuple of operands of "
+            "squared(x).",
+        ),
+    ],
+)
+def test_a_sample_that_cannot_check_anything_is_named(samples, message):
+    assert message_of(nt.errors.ArgumentError, lambda: custom_op(vjp=SQUARE, samples=samples)(squared)) == message
+
+
+@pytest.mark.parametrize("samples", [{"x": X}, 3.0, "x"])
+def test_samples_are_a_list(samples):
+    assert message_of(nt.errors.OperandError, lambda: custom_op(vjp=SQUARE, samples=samples)) == (
+        f"custom_op: samples is {type(samples).__name__}; it must be a list of tuples of operands, as in "
+        "samples=[(x, y)]."
+    )
+
+
+def test_operands_without_derivative_are_given_as_they_are():
+    row = custom_op(
+        vjp={"x": lambda g, index, x_shape: g * np.eye(x_shape[0])[index], "index": None}, samples=[(X, 1)]
+    )(lambda x, index, /: x[index])
+    assert row(X, 2) == 3.0
+
+
+def test_a_derivative_of_zero_away_from_zero_is_a_check():
+    assert custom_op(vjp={"x": lambda g: 0.0 * g}, samples=[X])(lambda x, /: np.sign(x))(X).tolist() == [1.0, 1.0, 1.0]
+    with pytest.raises(nt.errors.GradientError):
+        custom_op(vjp={"x": lambda g: g}, samples=[X])(lambda x, /: np.sign(x))
+
+
+def test_an_argument_that_samples_do_not_settle_is_checked_at_its_first_call():
+    wrong = custom_op(vjp={"x": lambda g, y: g * y, "y": lambda g, x: 2.0 * g * x}, samples=[(0.0, 2.0)])(times)
+    with pytest.raises(nt.errors.GradientError, match="the vjp rule of argument 'y'"):
+        nt.grad(wrong, argnums=1)(X[0], 2.0)
+
+
+# First calls.
+
+
+def test_an_argument_that_was_a_number_at_the_first_call_is_checked_when_it_is_differentiated():
+    wrong = custom_op(vjp={"x": lambda g, y: g * y, "y": lambda g, x: 2.0 * g * x})(times)
+    assert nt.grad(lambda x: wrong(x, 2.0).sum())(X).tolist() == [2.0, 2.0, 2.0]
+    assert message_of(nt.errors.GradientError, lambda: nt.grad(lambda y: wrong(X, y).sum())(2.0)) == (
+        "times: the vjp rule of argument 'y' gives a directional derivative of 10.5288, differences of the function "
+        "give 5.26438 (at its first call). Correct the rule, or declare the op with check=False if its derivative "
+        "differs on purpose."
+    )
+
+
+def test_each_argument_is_checked_once():
+    calls = []
+
+    def counted(x, y, /):
+        calls.append(1)
+        return x * y
+
+    op = custom_op(vjp={"x": lambda g, y: g * y, "y": lambda g, x: g * x})(counted)
+    x, y = nt.tensor(X, requires_grad=True), nt.tensor(X, requires_grad=True)
+    op(x, 2.0)
+    calls.clear()
+    op(x, 2.0)
+    assert len(calls) == 1
+    op(x, y)
+    assert len(calls) > 2
+    calls.clear()
+    op(x, y)
+    assert len(calls) == 1
+
+
+def test_power_series_are_no_first_call():
+    cubed = custom_op(vjp={"x": lambda g, x: g * 3.0 * x * x})(lambda x, /: x**3)
+    assert [float(d) for d in nt.derivatives(cubed, 2.0, order=2)] == [8.0, 12.0, 12.0]
+
+
+# Outputs that are not used.
+
+
+@pytest.mark.parametrize(
+    "vjp", [lambda g, x: (2.0 * g[0] + 2.0 * x * g[1],), {"x": lambda g, x: 2.0 * g[0] + 2.0 * x * g[1]}]
+)
+def test_a_rule_gets_zeros_for_outputs_that_are_not_used(vjp):
+    both = custom_op(vjp=vjp)(lambda x, /: (2.0 * x, x * x))
+    assert nt.grad(lambda x: both(x)[0].sum())(X).tolist() == [2.0, 2.0, 2.0]
+    assert nt.grad(lambda x: both(x)[1].sum())(X).tolist() == [2.0, 4.0, 6.0]
+    assert nt.hessian(lambda x: both(x)[1].sum())(X).tolist() == (2.0 * np.eye(3)).tolist()
+    assert nt.jacobian(lambda x: both(x)[1], mode="reverse")(X).tolist() == np.diag(2.0 * X).tolist()
+    x = nt.tensor(X, dtype="float32", requires_grad=True)
+    both(x)[1].sum().backward()
+    assert x.grad.tolist() == [2.0, 4.0, 6.0]
