@@ -28,7 +28,10 @@ def _product(x: Array, matrix: Array) -> Array:
 
 
 def _pull_weight(g: Array, x: Array, weight_shape: Shape) -> Array:
-    return _rows(g, (*x.shape[:-1], weight_shape[0])).swapaxes(0, 1) @ _rows(x, x.shape)
+    columns, rows = _rows(g, (*x.shape[:-1], weight_shape[0])).swapaxes(0, 1), _rows(x, x.shape)
+    if rows.shape[0] == 1 and isinstance(columns, np.ndarray) and isinstance(rows, np.ndarray):
+        return np.dot(columns, rows)  # As matmul, but that does not use BLAS for a column times a row.
+    return columns @ rows
 
 
 def _pull_bias(g: Array, out_shape: Shape) -> Array:

@@ -29,6 +29,8 @@ def _multiply(a: Any, b: Any) -> Any:
     if a.ndim > 2 and b.ndim <= 2 and a.flags.c_contiguous:
         rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
         return np.matmul(rows, b).reshape(a.shape[:-1] + b.shape[1:])
+    if a.ndim == b.ndim == 2 and a.shape[1] == 1 == b.shape[0]:
+        return np.dot(a, b)  # np.matmul does not use BLAS for a column times a row.
     return np.matmul(a, b)
 
 

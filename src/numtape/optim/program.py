@@ -9,7 +9,7 @@ from .._typing import Dtype, NDArray
 from .capture import Instruction, Trace
 
 #: The bytes of one operand that a block works on; some six of them must fit into the cache of a core together.
-BLOCK_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 18
 
 
 def _store(value: Any, out: NDArray) -> None:
