@@ -13,7 +13,6 @@ from harness import Report, interleaved, optional, options
 import numtape as nt
 from numtape import nn
 
-
 #: So small that a batch is not learned while it is timed: gradients that fade to denormal numbers are slow for all.
 SMALL = 1e-6
 
