@@ -96,6 +96,7 @@ def reverse(
                     if useful is not None and link not in useful and link not in wanted:  # type: ignore[operator]
                         continue
                     like = link if type(link) is Record else link.array
+                    is_whole = record.shape == like.shape
                     if function is None:
                         cotangent = g
                     elif reads is not None:
@@ -103,18 +104,18 @@ def reverse(
                         # A number; everything else may be dropped, overwritten, half or in need of wrapping.
                         if type(operand) is not _ndarray or operand.ndim:
                             operand = read(record, reads)
-                        if rule.is_product and record.shape != like.shape and type(operand) is type(g) is _ndarray:
-                            cotangent = sum_of_products(g, operand, like.shape)
-                        else:
+                        if is_whole or not rule.is_product or not (type(operand) is type(g) is _ndarray):
                             cotangent = function(g, operand)
+                        else:
+                            cotangent = sum_of_products(g, operand, like.shape)
                     elif rule.reads or not op.is_elementwise:
                         cotangent = rule.run(g, record, reader, position)
                     else:
                         # The same at each element: what was repeated is summed first, which leaves less to do.
-                        cotangent = function(g if record.shape == like.shape else unbroadcast(g, like.shape))
-                    # An elementwise rule's result has the record's shape, which is cheaper to look at.
-                    shape = record.shape if op.is_elementwise else cotangent.shape
-                    if shape != like.shape or cotangent.dtype is not like.dtype:
+                        cotangent = function(g if is_whole else unbroadcast(g, like.shape))
+                    # An elementwise rule's result has the record's shape, so that it need not be looked at.
+                    fits = is_whole if op.is_elementwise else cotangent.shape == like.shape
+                    if not fits or cotangent.dtype is not like.dtype:
                         cotangent = fit(cotangent, like)
                     if link not in cotangents:
                         cotangents[link] = cotangent
