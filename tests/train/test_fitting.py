@@ -339,3 +339,137 @@ def test_metrics_say_what_shapes_they_want():
     with pytest.raises(ShapeError) as caught:
         nt.train.R2().update(np.ones(3), np.ones((3, 1)))
     assert str(caught.value) == "R2: predictions have shape (3,) and targets (3, 1); they must be equal."
+
+
+def test_nan_predictions_are_misses():
+    for metric in (nt.train.Accuracy(), nt.train.TopK(2)):
+        metric.update(np.full((4, 3), np.nan), np.array([0, 1, 2, 1]))
+        assert metric.compute() == 0.0
+
+
+def test_targets_must_be_class_numbers():
+    with pytest.raises(ArgumentError) as caught:
+        nt.train.Accuracy().update(np.ones((1, 2)), np.array([-1]))
+    assert str(caught.value) == (
+        "Accuracy: a target is -1, but there are 2 classes, from 0 on; leave samples out that are to be ignored."
+    )
+    with pytest.raises(ArgumentError) as caught:
+        nt.train.Accuracy().update(np.ones((1, 2)), np.array([0.7]))
+    assert str(caught.value) == "Accuracy: targets have dtype float64; they must be class numbers, as integers."
+    with pytest.raises(ShapeError):
+        nt.train.ConfusionMatrix(3).update(np.ones((1, 2)), np.array([0]))
+
+
+def test_accumulation_weighs_smaller_batches_less():
+    x, y = problem(24)
+
+    def run(batch_size, accumulate):
+        nt.seed(0)
+        model = nt.nn.Linear(3, 2).double()
+        optimizer = nt.optim.SGD(model.parameters(), lr=0.1)
+        loader = nt.data.DataLoader((x.astype(np.float64), y), batch_size=batch_size, dtype=nt.float64)
+        nt.train.fit(model, nt.cross_entropy, optimizer, loader, accumulate=accumulate, progress=False)
+        return values(model)
+
+    for a, b in zip(run(24, 1), run(10, 3), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+
+
+def test_clipping_looks_at_the_optimizers_own_gradients():
+    def run(is_frozen):
+        nt.seed(0)
+        model = nt.nn.Sequential(nt.nn.Linear(3, 8), nt.nn.Tanh(), nt.nn.Linear(8, 2))
+        model[0].requires_grad_(not is_frozen)
+        optimizer = nt.optim.SGD(model[2].parameters(), lr=0.5)
+        loader = nt.data.DataLoader(problem(), batch_size=16)
+        nt.train.fit(model, nt.cross_entropy, optimizer, loader, epochs=3, clip_norm=0.1, progress=False)
+        return values(model)
+
+    for a, b in zip(run(True), run(False), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_layer_in_eval_mode_stays_frozen_and_modes_are_as_before():
+    nt.seed(0)
+    model = nt.nn.Sequential(nt.nn.Linear(3, 4), nt.nn.BatchNorm1d(4), nt.nn.Linear(4, 2))
+    model[1].eval()
+    before = model[1].running_mean.numpy(copy=True)
+    loader = nt.data.DataLoader(problem(), batch_size=16)
+    optimizer = nt.optim.SGD(model.parameters(), lr=0.1)
+    nt.train.fit(model, nt.cross_entropy, optimizer, loader, epochs=2, validation=loader, progress=False)
+    np.testing.assert_array_equal(model[1].running_mean.numpy(), before)
+    assert (model.training, model[0].training, model[1].training) == (True, True, False)
+
+
+def test_a_validation_iterator_that_is_used_up_raises():
+    model, optimizer, loader = setting()
+    with pytest.raises(OperandError) as caught:
+        batches = iter(list(nt.data.DataLoader(problem(8), batch_size=8)))
+        nt.train.fit(model, nt.cross_entropy, optimizer, loader, epochs=2, validation=batches, progress=False)
+    assert str(caught.value) == ("fit: the validation data gave no batches; an iterator can be gone through once only.")
+
+
+def test_a_resume_that_does_not_fit_leaves_the_model_alone(tmp_path):
+    model, optimizer, loader = setting()
+    nt.train.fit(model, nt.cross_entropy, optimizer, loader, folder=tmp_path, progress=False)
+    model, optimizer, loader = setting(seed=7)
+    before = values(model)
+    other = nt.data.DataLoader(problem(40), batch_size=16, shuffle=True, rng=1)
+    with pytest.raises(ArgumentError):
+        nt.train.fit(model, nt.cross_entropy, optimizer, other, epochs=2, folder=tmp_path, resume=True, progress=False)
+    schedule = nt.optim.StepLR(optimizer, 1)
+    with pytest.raises(ArgumentError, match="the saved state has no 'schedule'"):
+        nt.train.fit(
+            model,
+            nt.cross_entropy,
+            optimizer,
+            loader,
+            epochs=2,
+            schedule=schedule,
+            folder=tmp_path,
+            resume=True,
+            progress=False,
+        )
+    for a, b in zip(values(model), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_early_stopping_recovers_from_nan():
+    stopping = nt.train.EarlyStopping(patience=2)
+    assert [stopping.should_stop({"loss": value}) for value in (float("nan"), 3.0, 2.0, 1.0)] == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"model": lambda x: x},
+            "fit: model is function; it must be an nn.Module with train, eval, modules, parameters.",
+        ),
+        (
+            {"optimizer": None},
+            "fit: optimizer is NoneType; it must be an optimizer of nt.optim with step, zero_grad, param_groups.",
+        ),
+        ({"loader": None}, "fit: loader is NoneType; it must be an iterable of batches with __iter__."),
+        (
+            {"loss": nt.nn.MSELoss},
+            "fit: loss is MSELoss; it must be a function of predictions and targets.",
+        ),
+        ({"loss": lambda p, t: 1.0}, "fit: the loss function returned float; it must return a scalar tensor."),
+        ({"metrics": nt.train.Accuracy()}, "fit: metrics is Accuracy; it must be a list of metrics."),
+        (
+            {"metrics": ["accuracy"]},
+            "fit: 'accuracy' is no metric; give an object such as nt.train.Accuracy().",
+        ),
+        ({"early_stopping": 3}, "fit: early_stopping is int; it must be an nt.train.EarlyStopping."),
+        ({"logger": "log.csv"}, "fit: logger is str; it must be an object with start, log, finish."),
+        ({"save_every": 0}, "fit: save_every is 0; it must be a positive integer."),
+        ({"clip_norm": "1"}, "fit: clip_norm is '1'; it must be a positive number, or None."),
+    ],
+)
+def test_settings_are_checked_before_training(changes, message):
+    model, optimizer, loader = setting()
+    given = {"model": model, "loss": nt.cross_entropy, "optimizer": optimizer, "loader": loader, "progress": False}
+    with pytest.raises((ArgumentError, OperandError)) as caught:
+        nt.train.fit(**{**given, **changes})
+    assert str(caught.value) == message

@@ -6,12 +6,14 @@ Everything that it does can be written in twelve lines; see docs/training.md.
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..core.stream import thread_stream
+from ..core.value import Value
 from ..errors import ArgumentError, OperandError
 from ..grad_mode import no_grad
 from ..gradient_clipping import clip_grad_norm
@@ -22,6 +24,7 @@ from .interrupts import StopSignals
 from .loggers import Logger
 from .metrics import Metric
 from .progress import Progress
+from .settings import as_batch, check_settings, size_of
 from .stopping import EarlyStopping, watched
 
 
@@ -82,13 +85,11 @@ def fit(
         >>> bool(history["loss"][-1] < 1e-4)
         True
     """
+    check_settings(locals())
     run = _Run(model, loss, optimizer, loader, metrics, validation, schedule, early_stopping)
     run.clip_norm = clip_norm
-    run.accumulate = _positive("accumulate", accumulate)
+    run.accumulate = accumulate
     run.schedule_by = schedule_by
-    if schedule_by not in ("epoch", "step"):
-        raise ArgumentError(f'fit: schedule_by is {schedule_by!r}; it must be "epoch" or "step".')
-    _positive("epochs", epochs)
     saved = Checkpoints(folder, keep=keep) if folder is not None else None
     if resume:
         if saved is None:
@@ -102,14 +103,14 @@ def fit(
         )
     shown = Progress(epochs, progress)
     if logger is not None:
-        logger.start({"epochs": epochs, "is_resumed": run.step > 0})
+        logger.start({"epochs": epochs, "is_resumed": run.step > 0, "epoch": run.epoch})
 
     def save(numbers: dict[str, float] | None = None) -> None:
         if saved is not None:
             metric = None if numbers is None else watched(None, numbers)
             saved.save(run.step, run.state_dict(), metric=metric)
 
-    with StopSignals() as stop:
+    with StopSignals() as stop, run.modes_kept():
         while run.epoch < epochs and not run.is_over:
             for loss_value in run.steps(shown):
                 shown.show_loss(loss_value)
@@ -173,7 +174,7 @@ class _Run:
 
     def steps(self, shown: Progress) -> Any:
         """Train on what is left of the present epoch; yield the loss after each step of the optimizer."""
-        self.model.train()
+        self.restore_modes()
         if not self.batches:
             for metric in self.metrics:
                 metric.reset()
@@ -182,37 +183,61 @@ class _Run:
         skipped = 0 if hasattr(self.loader, "state_dict") else self.batches
         rest = itertools.islice(self.loader, skipped, None)
         for group in _groups(shown.batches(self.epoch + 1, rest, total, self.batches), self.accumulate):
-            losses = [self._backward(batch, len(group)) for batch in group]
+            # The mean over the group: a smaller batch counts less.
+            sizes = [size_of(batch) for batch in group]
+            weights = [size / max(1, sum(sizes)) for size in sizes]
+            losses = [self._backward(*each) for each in zip(group, sizes, weights, strict=True)]
             self.batches += len(group)
             if self.clip_norm is not None:
-                clip_grad_norm(self.model.parameters(), self.clip_norm)
+                own = [param for settings in self.optimizer.param_groups for param in settings["params"]]
+                clip_grad_norm(own, self.clip_norm)
             self.optimizer.step()
             self.optimizer.zero_grad()
             self.step += 1
             if self.schedule is not None and self.schedule_by == "step":
                 self.schedule.step()
-            loss = sum(losses) / len(losses)
+            loss = sum(value * weight for value, weight in zip(losses, weights, strict=True))
             self.history.add_step(loss)
             yield loss
 
-    def _backward(self, batch: Any, group: int) -> float:
-        *inputs, target = _as_batch(batch)
+    def _backward(self, batch: Any, size: int, weight: float) -> float:
+        *inputs, target = as_batch(batch)
         prediction = self.model(*inputs)
         loss = self.loss(prediction, target)
-        value = float(loss.detach())
+        if not isinstance(loss, Value) or loss.array.size != 1:
+            got = f"a tensor of shape {loss.shape}" if isinstance(loss, Value) else type(loss).__name__
+            raise OperandError(f"fit: the loss function returned {got}; it must return a scalar tensor.")
+        value = float(loss.array.item())
         if not math.isfinite(value):
             raise ArgumentError(
                 f"fit: the loss is {value} at step {self.step + 1}; lower the learning rate, clip gradients, or look "
                 "for the op with nt.records(loss)."
             )
-        (loss / group if group > 1 else loss).backward()
-        size = len(target) if np.ndim(target) else 1
+        (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[operator]
         self.loss_sum += value * size
         self.samples += size
         if self.validation is None:
             for metric in self.metrics:
-                metric.update(prediction.detach(), target)
+                metric.update(prediction, target)
         return value
+
+    @contextmanager
+    def modes_kept(self) -> Iterator[None]:
+        """Train in the modes that the modules have (a layer in eval mode stays frozen), and leave them as they were."""
+        before = [(module, module.training) for module in self.model.modules()]
+        if not self.model.training:
+            self.model.train()
+        self._modes = [(module, module.training) for module in self.model.modules()]
+        try:
+            yield
+        finally:
+            for module, is_training in before:
+                module.training = is_training
+
+    def restore_modes(self) -> None:
+        """Put each module into the mode that it trains in."""
+        for module, is_training in self._modes:
+            module.training = is_training
 
     def end_epoch(self) -> dict[str, float]:
         """Validate, and return the numbers of the epoch."""
@@ -243,21 +268,31 @@ class _Run:
         total, samples = 0.0, 0
         with no_grad():
             for batch in batches:
-                *inputs, target = _as_batch(batch)
+                *inputs, target = as_batch(batch)
                 prediction = self.model(*inputs)
-                size = len(target) if np.ndim(target) else 1
+                size = size_of(batch)
                 total += float(self.loss(prediction, target)) * size
                 samples += size
                 for metric in self.metrics:
                     metric.update(prediction, target)
-        return total / samples if samples else math.nan
+        if not samples:
+            raise OperandError("fit: the validation data gave no batches; an iterator can be gone through once only.")
+        return total / samples
 
     def _parts(self) -> dict[str, Any]:
         """Return all that has a state of its own."""
-        parts = {"model": self.model, "optimizer": self.optimizer, "history": self.history}
-        optional = {"schedule": self.schedule, "loader": self.loader, "early_stopping": self.early_stopping}
-        parts |= {name: part for name, part in optional.items() if hasattr(part, "state_dict")}
-        return parts | {f"metric {i}": metric for i, metric in enumerate(self.metrics)}
+        # The model last: what does not fit a saved state is found before it is changed.
+        parts = {
+            "loader": self.loader,
+            "validation": self.validation,
+            "schedule": self.schedule,
+            "early_stopping": self.early_stopping,
+            **{f"metric {i}": metric for i, metric in enumerate(self.metrics)},
+            "history": self.history,
+            "optimizer": self.optimizer,
+            "model": self.model,
+        }
+        return {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on exactly."""
@@ -276,9 +311,14 @@ class _Run:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        for name, part in self._parts().items():
-            if name not in state:
-                raise ArgumentError(f"fit: the saved state has no {name!r}; resume with the settings of the first run.")
+        parts = self._parts()
+        for name in {*parts, *state} - {"run", "stream"}:
+            if name not in state or name not in parts:
+                which = "has no" if name not in state else "has a"
+                raise ArgumentError(
+                    f"fit: the saved state {which} {name!r}; resume with the settings of the first run."
+                )
+        for name, part in parts.items():
             part.load_state_dict(state[name])
         for name, value in state["run"].items():
             setattr(self, name, value)
@@ -291,16 +331,3 @@ def _groups(batches: Iterable[Any], size: int) -> Iterator[list[Any]]:
     rest = iter(batches)
     while group := list(itertools.islice(rest, size)):
         yield group
-
-
-def _as_batch(batch: Any) -> tuple[Any, ...]:
-    if not isinstance(batch, tuple | list) or len(batch) < 2:
-        got = f"{type(batch).__name__} of {len(batch)}" if isinstance(batch, tuple | list) else type(batch).__name__
-        raise OperandError(f"fit: a batch is {got}; it must be a tuple of inputs and a target.")
-    return tuple(batch)
-
-
-def _positive(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ArgumentError(f"fit: {name} is {value!r}; it must be a positive integer.")
-    return value

@@ -31,9 +31,13 @@ class CSVLogger:
         self.path = Path(path)
 
     def start(self, settings: dict[str, Any]) -> None:
-        """Begin a new file, unless the run goes on."""
+        """Begin a new file; if the run goes on, keep the lines of the epochs that are done."""
         if not settings.get("is_resumed"):
             self.path.unlink(missing_ok=True)
+        elif self.path.exists():
+            head, *lines = self.path.read_text().splitlines()
+            done = [line for line in lines if int(line.split(",")[0]) <= settings["epoch"]]
+            self.path.write_text("\n".join([head, *done]) + "\n")
 
     def log(self, epoch: int, numbers: dict[str, float]) -> None:
         """Write a line."""

@@ -75,9 +75,9 @@ class TopK(_Sums):
         """Take a batch of scores (n, classes) and class numbers (n,) into account."""
         scores, classes = _scores(type(self).__name__, prediction, target)
         own = np.take_along_axis(scores, classes[:, None], 1)
-        # As argmax does, a tie goes to the class with the lower number.
-        above = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) < classes[:, None]))
-        self.sums += np.array([np.count_nonzero(above.sum(1) < self.k), len(classes)])
+        # As argmax does, a tie goes to the class with the lower number. NaN is below nothing: such a sample is a miss.
+        below = (scores < own) | ((scores == own) & (np.arange(scores.shape[1]) >= classes[:, None]))
+        self.sums += np.array([np.count_nonzero((~below).sum(1) < self.k), len(classes)])
 
     def compute(self) -> float:
         """Return the share."""
@@ -123,6 +123,10 @@ class ConfusionMatrix(_Sums):
     def update(self, prediction: Any, target: Any) -> None:
         """Take a batch of scores (n, classes) and class numbers (n,) into account."""
         scores, classes = _scores("ConfusionMatrix", prediction, target)
+        if scores.shape[1] != len(self.sums):
+            raise ShapeError(
+                f"ConfusionMatrix: predictions have {scores.shape[1]} classes, but the matrix has {len(self.sums)}."
+            )
         np.add.at(self.sums, (classes, scores.argmax(1)), 1)
 
     def compute(self) -> NDArray:
@@ -185,5 +189,13 @@ def _scores(name: str, prediction: Any, target: Any) -> tuple[NDArray, NDArray]:
         raise ShapeError(
             f"{name}: predictions have shape {scores.shape} and targets {classes.shape}; wanted are scores "
             "(n, classes) and class numbers (n,)."
+        )
+    if classes.dtype.kind not in "iu":
+        raise ArgumentError(f"{name}: targets have dtype {classes.dtype}; they must be class numbers, as integers.")
+    if classes.size and not (classes.min() >= 0 and classes.max() < scores.shape[1]):
+        wrong = classes[(classes < 0) | (classes >= scores.shape[1])][0]
+        raise ArgumentError(
+            f"{name}: a target is {wrong}, but there are {scores.shape[1]} classes, from 0 on; leave samples out that "
+            "are to be ignored."
         )
     return scores.astype(np.float64, copy=False), classes.astype(np.int64, copy=False)

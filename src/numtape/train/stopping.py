@@ -37,7 +37,7 @@ class EarlyStopping:
     def should_stop(self, numbers: dict[str, float]) -> bool:
         """Take the numbers of an epoch into account, and say whether to stop."""
         value = watched(self.monitor, numbers) * (-1.0 if self.maximize else 1.0)
-        if self.best is None or value < self.best - self.min_delta:
+        if value == value and (self.best is None or value < self.best - self.min_delta):  # NaN is no improvement.
             self.best, self.waited = value, 0
         else:
             self.waited += 1

@@ -1,0 +1,71 @@
+"""Check what `fit` is given, before it trains for an hour and fails."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import tree
+from ..errors import ArgumentError, OperandError
+from ..optim import ReduceLROnPlateau
+from .stopping import EarlyStopping
+
+
+def check_settings(given: dict[str, Any]) -> None:
+    """Raise if an argument of `fit`, by its name, cannot be used."""
+    _wants("model", given["model"], "an nn.Module", ("train", "eval", "modules", "parameters"))
+    _wants("optimizer", given["optimizer"], "an optimizer of nt.optim", ("step", "zero_grad", "param_groups"))
+    _wants("loader", given["loader"], "an iterable of batches", ("__iter__",))
+    if not callable(given["loss"]) or isinstance(given["loss"], type):
+        got = given["loss"].__name__ if isinstance(given["loss"], type) else type(given["loss"]).__name__
+        raise OperandError(f"fit: loss is {got}; it must be a function of predictions and targets.")
+    if given["logger"] is not None:
+        _wants("logger", given["logger"], "an object", ("start", "log", "finish"))
+    if not isinstance(given["metrics"], list | tuple):
+        raise OperandError(f"fit: metrics is {type(given['metrics']).__name__}; it must be a list of metrics.")
+    for metric in given["metrics"]:
+        if isinstance(metric, type) or not hasattr(metric, "update"):
+            raise OperandError(f"fit: {metric!r} is no metric; give an object such as nt.train.Accuracy().")
+    if given["early_stopping"] is not None and not isinstance(given["early_stopping"], EarlyStopping):
+        raise OperandError(
+            f"fit: early_stopping is {type(given['early_stopping']).__name__}; it must be an nt.train.EarlyStopping."
+        )
+    for name in ("epochs", "accumulate", "keep"):
+        _positive(name, given[name])
+    if given["save_every"] is not None:
+        _positive("save_every", given["save_every"])
+    clip = given["clip_norm"]
+    if clip is not None and (isinstance(clip, str | bool) or not np.isscalar(clip) or not clip > 0):
+        raise ArgumentError(f"fit: clip_norm is {clip!r}; it must be a positive number, or None.")
+    if given["schedule_by"] not in ("epoch", "step"):
+        raise ArgumentError(f'fit: schedule_by is {given["schedule_by"]!r}; it must be "epoch" or "step".')
+    if given["schedule_by"] == "step" and isinstance(given["schedule"], ReduceLROnPlateau):
+        raise ArgumentError('fit: ReduceLROnPlateau looks at the numbers of an epoch; use schedule_by="epoch".')
+
+
+def _wants(name: str, value: Any, what: str, members: tuple[str, ...]) -> None:
+    missing = [member for member in members if not hasattr(value, member)]
+    if missing or isinstance(value, type):
+        raise OperandError(f"fit: {name} is {type(value).__name__}; it must be {what} with {', '.join(members)}.")
+
+
+def _positive(name: str, value: Any) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ArgumentError(f"fit: {name} is {value!r}; it must be a positive integer.")
+
+
+def as_batch(batch: Any) -> tuple[Any, ...]:
+    """Return a batch as a tuple of inputs and a target."""
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
+        got = f"{type(batch).__name__} of {len(batch)}" if isinstance(batch, tuple | list) else type(batch).__name__
+        raise OperandError(f"fit: a batch is {got}; it must be a tuple of inputs and a target.")
+    return tuple(batch)
+
+
+def size_of(batch: Any) -> int:
+    """Return the number of samples in a batch: the length of the first array of its target."""
+    length: Callable[[Any], int] = len
+    for leaf in tree.leaves(as_batch(batch)[-1]):
+        if getattr(leaf, "ndim", 0):
+            return length(leaf)
+    return 1
