@@ -403,8 +403,8 @@ def test_a_layer_in_eval_mode_stays_frozen_and_modes_are_as_before():
 
 def test_a_validation_iterator_that_is_used_up_raises():
     model, optimizer, loader = setting()
+    batches = iter(list(nt.data.DataLoader(problem(8), batch_size=8)))
     with pytest.raises(OperandError) as caught:
-        batches = iter(list(nt.data.DataLoader(problem(8), batch_size=8)))
         nt.train.fit(model, nt.cross_entropy, optimizer, loader, epochs=2, validation=batches, progress=False)
     assert str(caught.value) == ("fit: the validation data gave no batches; an iterator can be gone through once only.")
 

@@ -203,7 +203,7 @@ class _Run:
     def _backward(self, batch: Any, size: int, weight: float) -> float:
         *inputs, target = as_batch(batch)
         prediction = self.model(*inputs)
-        loss = self.loss(prediction, target)
+        loss: Any = self.loss(prediction, target)
         if not isinstance(loss, Value) or loss.array.size != 1:
             got = f"a tensor of shape {loss.shape}" if isinstance(loss, Value) else type(loss).__name__
             raise OperandError(f"fit: the loss function returned {got}; it must return a scalar tensor.")
@@ -213,7 +213,10 @@ class _Run:
                 f"fit: the loss is {value} at step {self.step + 1}; lower the learning rate, clip gradients, or look "
                 "for the op with nt.records(loss)."
             )
-        (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[operator]
+        weighted: Any = loss
+        if weight != 1.0:
+            weighted = weighted * weight
+        weighted.backward()
         self.loss_sum += value * size
         self.samples += size
         if self.validation is None:
@@ -314,10 +317,8 @@ class _Run:
         parts = self._parts()
         for name in {*parts, *state} - {"run", "stream"}:
             if name not in state or name not in parts:
-                which = "has no" if name not in state else "has a"
-                raise ArgumentError(
-                    f"fit: the saved state {which} {name!r}; resume with the settings of the first run."
-                )
+                has = "has" if name in state else "has no"
+                raise ArgumentError(f"fit: the saved state {has} {name!r}; resume with the settings of the first run.")
         for name, part in parts.items():
             part.load_state_dict(state[name])
         for name, value in state["run"].items():

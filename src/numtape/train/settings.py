@@ -1,6 +1,7 @@
 """Check what `fit` is given, before it trains for an hour and fails."""
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def check_settings(given: dict[str, Any]) -> None:
     if given["save_every"] is not None:
         _positive("save_every", given["save_every"])
     clip = given["clip_norm"]
-    if clip is not None and (isinstance(clip, str | bool) or not np.isscalar(clip) or not clip > 0):
+    if clip is not None and (isinstance(clip, bool) or not isinstance(clip, Real) or not float(clip) > 0):
         raise ArgumentError(f"fit: clip_norm is {clip!r}; it must be a positive number, or None.")
     if given["schedule_by"] not in ("epoch", "step"):
         raise ArgumentError(f'fit: schedule_by is {given["schedule_by"]!r}; it must be "epoch" or "step".')
