@@ -378,3 +378,13 @@ def test_columns_keep_the_form_they_came_in():
     assert batch["x"].tolist() == [0.0, 1.0, 2.0]
     (batch,) = data.DataLoader(np.arange(3.0), batch_size=3)
     assert batch.tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("index", [7, -4, "a", [0, 7]])
+def test_a_sample_that_is_not_there_is_named(index):
+    with pytest.raises(IndexingError) as caught:
+        data.TensorDataset(np.arange(3))[index]
+    assert str(caught.value) == (
+        f"TensorDataset: there are no samples {index!r}; there are 3, "
+        "by integers from 0 on, slices, or arrays of integers or bools."
+    )

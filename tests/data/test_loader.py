@@ -568,3 +568,11 @@ def test_bad_input_is_named(call, error, message):
 def test_columns_given_as_a_list_are_told_apart():
     with pytest.raises(ValueError, match=r"Columns are given as a tuple, \(x, y\), not as a list\.$"):
         list(data.DataLoader([np.ones((4, 2)), np.ones(4)], batch_size=2))
+
+
+@pytest.mark.parametrize("name", ["shuffle", "drop_last"])
+def test_a_flag_is_no_text(name):
+    with pytest.raises(ArgumentError) as caught:
+        data.DataLoader(np.arange(3), **{name: "no"})
+    assert str(caught.value) == f"DataLoader: {name} is 'no'; it must be True or False."
+    assert getattr(data.DataLoader(np.arange(3), **{name: np.True_}), name) is True

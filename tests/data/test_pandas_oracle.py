@@ -34,3 +34,23 @@ def test_a_column_of_words_is_refused():
         "DataLoader: array 0 holds object, which are no numbers; turn them into numbers first, as with "
         "np.unique(..., return_inverse=True) or pandas.get_dummies."
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"), [("Int64", [1, None, 3]), ("boolean", [True, False, None]), ("Float64", [0.5, None, 1.5])]
+)
+def test_a_column_with_missing_values_is_named_with_the_repair(dtype, values):
+    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], "b": pandas.array(values, dtype=dtype)})
+    with pytest.raises(DtypeError) as caught:
+        data.DataLoader((np.zeros(3), frame["b"]))
+    assert str(caught.value) == (
+        f"DataLoader: array 1: the column 'b' of dtype {dtype} lacks 1 of 3 values (NA); fill them with fillna, or "
+        "leave their rows out with dropna."
+    )
+    with pytest.raises(DtypeError) as caught:
+        data.TensorDataset(frame)
+    assert str(caught.value).startswith(f"TensorDataset: array 0: the column 'b' of dtype {dtype} lacks 1 of 3 values")
+    filled = frame["b"].fillna(values[0])
+    assert [float(row) for (row,) in data.DataLoader((filled,))] == [
+        float(values[0] if v is None else v) for v in values
+    ]

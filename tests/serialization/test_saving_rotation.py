@@ -129,3 +129,11 @@ def test_wrong_arguments_are_named(tmp_path):
     with pytest.raises(ArgumentError) as error:
         Checkpoints(tmp_path).save(-1, 0)
     assert str(error.value) == "Checkpoints.save: step is -1; it is an integer that is not negative."
+
+
+@pytest.mark.parametrize(("metric", "shown"), [("0.5", "'0.5'"), ("a", "'a'"), ([0.5], "of type list")])
+def test_a_metric_is_a_number(tmp_path, metric, shown):
+    with pytest.raises(ArgumentError) as raised:
+        Checkpoints(tmp_path).save(1, {}, metric=metric)
+    assert str(raised.value) == f"Checkpoints.save: metric is {shown}; it must be a single number, or None."
+    assert list(tmp_path.iterdir()) == []

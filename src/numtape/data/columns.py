@@ -59,7 +59,8 @@ def is_frame(data: Any) -> bool:
 class _Frame:
     """A pandas object that is indexed like an array: only the rows that are asked for are converted."""
 
-    def __init__(self, frame: Any) -> None:
+    def __init__(self, frame: Any, what: str) -> None:
+        _check_missing(frame, what)
         self.frame = frame
         first = frame.iloc[:1].to_numpy()
         self.dtype: Dtype = first.dtype
@@ -70,6 +71,19 @@ class _Frame:
             return self[[index]][0]  # type: ignore[no-any-return]
         rows: NDArray = self.frame.iloc[index].to_numpy()
         return rows
+
+
+def _check_missing(frame: Any, what: str) -> None:
+    """Raise if a column of a dtype of pandas' own, such as Int64 or boolean, lacks values: no number stands for NA."""
+    for name, column in frame.items() if hasattr(frame, "columns") else [(getattr(frame, "name", None), frame)]:
+        if not hasattr(column, "isna") or isinstance(column.dtype, np.dtype):
+            continue
+        count = int(column.isna().sum())
+        if count:
+            raise DtypeError(
+                f"{what}: the column {name!r} of dtype {column.dtype} lacks {count} of {len(column)} values (NA); fill "
+                "them with fillna, or leave their rows out with dropna."
+            )
 
 
 class Column:
@@ -115,7 +129,7 @@ def _source(data: Any, what: str) -> Any:
     if isinstance(data, np.ndarray):
         return data
     if is_frame(data):
-        return _Frame(data)
+        return _Frame(data, what)
     try:
         return np.asarray(data)
     except (ValueError, TypeError) as error:

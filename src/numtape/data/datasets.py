@@ -72,7 +72,13 @@ class Columns:
 
     def __getitem__(self, index: Any) -> Any:
         index = index.array if isinstance(index, Value) else index
-        return self.rows(np.asarray(index) if isinstance(index, list) else index, Floats.of("dataset", None))
+        try:
+            return self.rows(np.asarray(index) if isinstance(index, list) else index, Floats.of("dataset", None))
+        except IndexError as error:
+            raise IndexingError(
+                f"{type(self).__name__}: there are no samples {index!r}; there are {len(self)}, by integers from 0 on, "
+                "slices, or arrays of integers or bools."
+            ) from error
 
     def rows(self, index: Index, floats: Floats) -> Any:
         """Return the rows of an index, all columns at once."""

@@ -68,8 +68,8 @@ class DataLoader:
     ) -> None:
         self.dataset = as_dataset(dataset, "DataLoader")
         self.batch_size = _count("batch_size", batch_size, 1)
-        self.shuffle = bool(shuffle)
-        self.drop_last = bool(drop_last)
+        self.shuffle = _flag("shuffle", shuffle)
+        self.drop_last = _flag("drop_last", drop_last)
         self.collate = collate
         workers = _count("num_workers", num_workers, 0)
         self.prefetch = _BATCHES_PER_WORKER * workers if prefetch is None else _count("prefetch", prefetch, 0)
@@ -175,6 +175,13 @@ def _count(name: str, given: Any, least: int) -> int:
     if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < least:
         raise ArgumentError(f"DataLoader: {name} is {given!r}; it must be an integer of at least {least}.")
     return int(given)
+
+
+def _flag(name: str, given: Any) -> bool:
+    """Return an argument that is on or off; a text such as "no" would be on."""
+    if not isinstance(given, bool | np.bool_) and given not in (0, 1):
+        raise ArgumentError(f"DataLoader: {name} is {given!r}; it must be True or False.")
+    return bool(given)
 
 
 def _check_state(state: Any) -> None:

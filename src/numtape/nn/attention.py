@@ -177,7 +177,7 @@ class MultiheadAttention(Module):
     def _heads(self, x: Array) -> Array:
         """Return features of shape (batch, steps, features) as (batch, heads, steps, features of a head)."""
         batch, steps, _ = x.shape
-        return permute(reshape(x, (batch, steps, self.num_heads, -1)), (0, 2, 1, 3))
+        return permute(reshape(x, (batch, steps, self.num_heads, self.embed_dim // self.num_heads)), (0, 2, 1, 3))
 
     def _mask(self, attn_mask: Any, padding: Any, batch: int, queries: int, keys: int) -> Any:
         """Return both masks as one, for the scores: bools, where True takes part, or floats."""

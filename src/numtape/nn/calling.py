@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.value import Value
 from ..errors import ArgumentError, OperandError, ShapeError
 from . import traversal
 from .module import Module
@@ -46,7 +45,11 @@ def functional_call(model: Module, params: Any, *args: Any, **kwargs: Any) -> An
             f"functional_call: {type(model).__name__} has no {', '.join(map(str, unknown))}; it has {', '.join(own)}."
         )
     for path, value in params.items():
-        if isinstance(value, Value) and value.shape != own[path].shape:
+        if not hasattr(value, "shape"):
+            raise OperandError(
+                f"functional_call: {path} is of type {type(value).__name__}; it must be a tensor or an array."
+            )
+        if tuple(value.shape) != own[path].shape:
             raise ShapeError(
                 f"functional_call: {path} has shape {value.shape}, and the model's own {own[path].shape}; they must be "
                 "equal."

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from ..dtypes import is_float
 from ..errors import ArgumentError, DtypeError, OperandError
 
@@ -20,24 +22,37 @@ def check_dtype(layer: Any, x: Any, weight: Any) -> None:
         )
 
 
+def is_integer(given: Any) -> bool:
+    """Say whether something is an integer of Python or NumPy, and no bool."""
+    return isinstance(given, int | np.integer) and not isinstance(given, bool)
+
+
 def check_count(name: str, what: str, given: Any, least: int = 1) -> int:
     """Return a size, or raise if it is no integer of at least `least`."""
-    if not isinstance(given, int) or isinstance(given, bool) or given < least:
+    if not is_integer(given) or given < least:
         raise ArgumentError(f"{name}: {what} is {given!r}; it must be an integer of at least {least}.")
-    return given
+    return int(given)
 
 
 def check_probability(name: str, p: Any) -> float:
     """Return a probability, or raise if it is none."""
-    if not isinstance(p, int | float) or isinstance(p, bool) or not 0.0 <= p <= 1.0:
+    if not (is_integer(p) or isinstance(p, float | np.floating)) or not 0.0 <= p <= 1.0:
         raise ArgumentError(f"{name}: p is {p!r}; a probability lies between 0 and 1.")
     return float(p)
 
 
+def check_absent(name: str, what: str, given: Any, default: Any) -> None:
+    """Raise if an option that stands here for PyTorch's sake only has another value than its default."""
+    is_default = given is default or (isinstance(given, bool | int | float | np.generic) and given == default)
+    if not is_default:
+        shown = repr(given) if isinstance(given, bool | int | float | str) else f"of type {type(given).__name__}"
+        raise ArgumentError(f"{name}: {what} is {shown}; it is not supported here and must be {default!r}.")
+
+
 def per_axis(name: str, what: str, given: Any, axes: int, least: int = 1) -> tuple[int, ...]:
     """Return a size for each axis, given as one integer for all or as one for each."""
-    sizes = (given,) * axes if isinstance(given, int) else tuple(given) if isinstance(given, list | tuple) else ()
-    if len(sizes) != axes or not all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in sizes):
+    sizes = (given,) * axes if is_integer(given) else tuple(given) if isinstance(given, list | tuple) else ()
+    if len(sizes) != axes or not all(is_integer(n) and n >= least for n in sizes):
         many = f", or {axes} of them" if axes > 1 else ""
         raise ArgumentError(f"{name}: {what} is {given!r}; it must be an integer of at least {least}{many}.")
-    return sizes
+    return tuple(map(int, sizes))

@@ -39,6 +39,8 @@ class _Convolution(Module):
         self.out_channels = check_count(name, "out_channels", out_channels)
         self.kernel_size = per_axis(name, "kernel_size", kernel_size, self.axes)
         self.stride = per_axis(name, "stride", stride, self.axes)
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ArgumentError(f"{name}: padding is {padding!r}; it must be 'same', 'valid' or integers.")
         self.padding = padding if isinstance(padding, str) else per_axis(name, "padding", padding, self.axes, 0)
         self.dilation = per_axis(name, "dilation", dilation, self.axes)
         self.groups = check_count(name, "groups", groups)

@@ -16,7 +16,8 @@ class Dropout(Module):
     Args:
         p: the probability.
         inplace: accepted for PyTorch's sake; ops here never change their operands.
-        rng: a Generator, a seed, or None for the thread's stream.
+        rng: a Generator, a seed, or None for the thread's stream. What is given is a part of `state_dict`, so that a
+            run which is resumed drops the same elements.
 
     Example:
         >>> nt.nn.Dropout(0.5).eval()(nt.ones(3))

@@ -8,7 +8,7 @@ import numpy as np
 from .. import ops
 from .._typing import Array
 from ..core.value import array_of
-from ..errors import ArgumentError
+from ..errors import ArgumentError, IndexingError
 from ..ops import adaptive_avg_pool1d as adaptive_avg_pool1d
 from ..ops import adaptive_avg_pool2d as adaptive_avg_pool2d
 from ..ops import avg_pool1d as avg_pool1d
@@ -22,7 +22,6 @@ from ..ops import conv_transpose2d as conv_transpose2d
 from ..ops import cosine_embedding_loss as cosine_embedding_loss
 from ..ops import dropout as dropout
 from ..ops import elu as elu
-from ..ops import gaussian_nll_loss as gaussian_nll_loss
 from ..ops import gelu as gelu
 from ..ops import glu as glu
 from ..ops import group_norm as group_norm
@@ -31,8 +30,6 @@ from ..ops import hardsigmoid as hardsigmoid
 from ..ops import hardswish as hardswish
 from ..ops import hardtanh as hardtanh
 from ..ops import hinge_loss as hinge_loss
-from ..ops import huber_loss as huber_loss
-from ..ops import instance_norm as instance_norm
 from ..ops import l1_loss as l1_loss
 from ..ops import layer_norm as layer_norm
 from ..ops import leaky_relu as leaky_relu
@@ -45,12 +42,10 @@ from ..ops import mish as mish
 from ..ops import mse_loss as mse_loss
 from ..ops import nll_loss as nll_loss
 from ..ops import one_hot as one_hot
-from ..ops import poisson_nll_loss as poisson_nll_loss
 from ..ops import prelu as prelu
 from ..ops import relu as relu
 from ..ops import relu6 as relu6
 from ..ops import rms_norm as rms_norm
-from ..ops import scaled_dot_product_attention as scaled_dot_product_attention
 from ..ops import selu as selu
 from ..ops import sigmoid as sigmoid
 from ..ops import silu as silu
@@ -62,6 +57,7 @@ from ..ops import softsign as softsign
 from ..ops import tanh as tanh
 from ..ops import tanhshrink as tanhshrink
 from ..ops import threshold as threshold
+from .checks import check_absent
 
 binary_cross_entropy = ops.bce_loss
 binary_cross_entropy_with_logits = ops.bce_with_logits_loss
@@ -81,9 +77,15 @@ def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> Ar
                [1., 2.]])
     """
     rows = _embedding(index, weight)
+    numbers = np.asarray(array_of(index))
+    if numbers.size and numbers.min() < 0:
+        # The op counts from the end, as indexing does; words of a vocabulary are never meant so.
+        raise IndexingError(
+            f"embedding: there is no row {numbers.min()}; rows are counted from 0 to {len(weight) - 1}."
+        )
     if padding_idx is None:
         return rows
-    is_padding = np.equal(array_of(index), padding_idx)[..., None]
+    is_padding = np.equal(numbers, padding_idx)[..., None]
     return ops.where(is_padding, ops.stop_gradient(rows), rows)
 
 
@@ -95,6 +97,90 @@ def softplus(x: Array, beta: float = 1.0) -> Array:
         array([0.34657359])
     """
     return _softplus(x) if beta == 1.0 else _softplus(x * beta) / beta
+
+
+def gaussian_nll_loss(
+    input: Array, target: Array, var: Array, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Array:
+    """Return `nt.gaussian_nll_loss`, with the arguments in PyTorch's order.
+
+    Example:
+        >>> nt.nn.functional.gaussian_nll_loss(np.array([1.0]), np.array([3.0]), np.array([1.0]))
+        array(2.)
+    """
+    return ops.gaussian_nll_loss(input, target, var, eps=eps, full=full, reduction=reduction)
+
+
+def huber_loss(input: Array, target: Array, reduction: str = "mean", delta: float = 1.0) -> Array:
+    """Return `nt.huber_loss`, with the arguments in PyTorch's order.
+
+    Example:
+        >>> nt.nn.functional.huber_loss(np.array([1.0, 2.0]), np.array([0.0, 4.0]), "none")
+        array([0.5, 1.5])
+    """
+    return ops.huber_loss(input, target, delta=delta, reduction=reduction)
+
+
+def poisson_nll_loss(
+    input: Array,
+    target: Array,
+    log_input: bool = True,
+    full: bool = False,
+    *,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Array:
+    """Return `nt.poisson_nll_loss`, with the arguments in PyTorch's order; `full` must be False.
+
+    Example:
+        >>> nt.nn.functional.poisson_nll_loss(np.array([0.0]), np.array([1.0]))
+        array(1.)
+    """
+    check_absent("poisson_nll_loss", "full", full, False)
+    return ops.poisson_nll_loss(input, target, log_input=log_input, eps=eps, reduction=reduction)
+
+
+def instance_norm(
+    input: Array,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Array = None,
+    bias: Array = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Array:
+    """Return `nt.instance_norm`, with the arguments in PyTorch's order; there are no running statistics.
+
+    Example:
+        >>> nt.nn.functional.instance_norm(np.array([[[1.0, 3.0]]]), eps=0.0)
+        array([[[-1.,  1.]]])
+    """
+    check_absent("instance_norm", "running_mean", running_mean, None)
+    check_absent("instance_norm", "running_var", running_var, None)
+    check_absent("instance_norm", "use_input_stats", use_input_stats, True)
+    return ops.instance_norm(input, weight, bias, eps)
+
+
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: Array = None,
+) -> Array:
+    """Return `nt.scaled_dot_product_attention`, with the arguments in PyTorch's order; `dropout_p` must be 0.
+
+    Example:
+        >>> x = np.ones((1, 2, 2))
+        >>> nt.nn.functional.scaled_dot_product_attention(x, x, x, None, 0.0, True)
+        array([[[1., 1.],
+                [1., 1.]]])
+    """
+    check_absent("scaled_dot_product_attention", "dropout_p", dropout_p, 0.0)
+    return ops.scaled_dot_product_attention(query, key, value, attn_mask, is_causal, scale)
 
 
 def normalize(x: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:

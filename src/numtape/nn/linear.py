@@ -5,7 +5,7 @@ from typing import Any
 
 from .._typing import Array, DtypeLike
 from ..core.stream import stream_of
-from ..errors import ShapeError
+from ..errors import OperandError, ShapeError
 from ..grad_mode import no_grad
 from . import init
 from .checks import check_count, check_dtype
@@ -69,6 +69,11 @@ class Linear(Module):
 
     def set_weights(self, weight: Any) -> None:
         """Write a tensor or an array of the weight's shape into the weight."""
+        if not hasattr(weight, "shape"):
+            raise OperandError(
+                f"Linear.set_weights: the new weight is of type {type(weight).__name__}; it must be a tensor or an "
+                "array."
+            )
         if tuple(weight.shape) != self.weight.shape:
             raise ShapeError(
                 f"Linear.set_weights: the new weight has shape {tuple(weight.shape)} and the layer's has "

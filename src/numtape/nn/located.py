@@ -1,6 +1,7 @@
 """Tell in an error which layer of a model it comes from."""
 
-from typing import TYPE_CHECKING, NamedTuple
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NumtapeError
 
@@ -19,11 +20,24 @@ class Location(NamedTuple):
 
 
 def locate(module: "Module", error: NumtapeError) -> None:
-    """Put a layer's path before the message of an error that leaves `module`.
+    """Put a layer's path before the message of an error that leaves `module`, from its call.
 
     A module knows its parts but not what it is a part of; so each that the error passes on its way out writes the
-    message anew, with the longer path.
+    message anew, with the longer path. Those whose `forward` was called directly do not notice errors; they are looked
+    up among the callers, up to the next that does.
     """
+    _locate_in(module, error)
+    call = sys._getframe(1)
+    frame = call.f_back
+    while frame is not None and frame.f_code is not call.f_code:
+        names = frame.f_code.co_varnames
+        owner: Any = frame.f_locals.get(names[0]) if frame.f_code.co_name == "forward" and names else None
+        if hasattr(owner, "named_modules"):
+            _locate_in(owner, error)
+        frame = frame.f_back
+
+
+def _locate_in(module: "Module", error: NumtapeError) -> None:
     before: Location | None = getattr(error, "location", None)
     if before is None:
         path, message = "", str(error)

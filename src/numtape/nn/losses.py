@@ -6,6 +6,7 @@ from .. import ops
 from .._typing import Array
 from ..errors import ArgumentError
 from ..tensors import Tensor
+from .checks import check_absent
 from .module import Module
 
 
@@ -143,7 +144,10 @@ class PoissonNLLLoss(_Loss):
 
     options = ("log_input", "eps")
 
-    def __init__(self, log_input: bool = True, eps: float = 1e-8, reduction: str = "mean") -> None:
+    def __init__(
+        self, log_input: bool = True, full: bool = False, *, eps: float = 1e-8, reduction: str = "mean"
+    ) -> None:
+        check_absent("PoissonNLLLoss", "full", full, False)
         self._reduce_by(reduction)
         self.log_input = log_input
         self.eps = eps

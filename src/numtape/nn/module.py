@@ -1,6 +1,8 @@
 """Module: parameters, buffers and other modules under names, and a forward that uses them."""
 
+import functools
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
 from .. import tree
@@ -57,6 +59,18 @@ class Module:
         self = super().__new__(cls)
         self.__dict__.update(training=True, _kinds={}, _stands_for={}, _hooks=None)
         return self
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let Python's errors about arguments name the class that was called, not the private one that takes them."""
+        super().__init_subclass__(**kwargs)
+        inherited: Any = cls.__init__
+        if "__init__" not in vars(cls) and inherited.__qualname__.startswith("_"):
+            parts = (inherited.__code__, inherited.__globals__, "__init__", inherited.__defaults__)
+            made: Any = functools.update_wrapper(FunctionType(*parts, inherited.__closure__), inherited)
+            made.__kwdefaults__ = inherited.__kwdefaults__
+            made.__qualname__ = f"{cls.__qualname__}.__init__"
+            del made.__wrapped__  # It is no wrapper, but the same function under another name.
+            cls.__init__ = made  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         """Do nothing; all is set up when the object is made."""
@@ -192,6 +206,8 @@ class Module:
     # State.
     def state_dict(self, prefix: str = "") -> dict[str, Tensor]:
         """Return parameters and persistent buffers by path: untracked tensors that share their memory.
+
+        A random stream that a module holds, such as that of ``Dropout(rng=...)``, stands under its attribute's path.
 
         Example:
             >>> {path: value.shape for path, value in nt.nn.BatchNorm1d(3).state_dict().items()}

@@ -8,7 +8,7 @@ from ..errors import ArgumentError, ShapeError
 from ..grad_mode import no_grad
 from ..ops import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from ..tensors import Tensor
-from .checks import check_count, check_dtype
+from .checks import check_absent, check_count, check_dtype, is_integer
 from .init import ones_, zeros_
 from .module import Module
 from .parameter import Parameter
@@ -260,7 +260,9 @@ class InstanceNorm2d(_Affine):
     Args:
         num_features: the number of channels.
         eps: added to the variance.
+        momentum: for PyTorch's sake; it is that of running statistics, which there are none of.
         affine: whether each channel has a factor and a summand.
+        track_running_stats: must be False.
         dtype: of the parameters; None for the default dtype.
 
     Example:
@@ -268,7 +270,16 @@ class InstanceNorm2d(_Affine):
         (2, 3, 4, 4)
     """
 
-    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False, dtype: DtypeLike = None) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        dtype: DtypeLike = None,
+    ) -> None:
+        check_absent("InstanceNorm2d", "track_running_stats", track_running_stats, False)
         self.num_features = check_count("InstanceNorm2d", "num_features", num_features)
         self.eps = eps
         self.affine = affine
@@ -290,4 +301,4 @@ class InstanceNorm2d(_Affine):
 
 
 def _as_tuple(shape: Any) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    return (int(shape),) if is_integer(shape) else tuple(shape)

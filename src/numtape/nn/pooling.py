@@ -4,6 +4,7 @@ from typing import Any
 
 from .._typing import Array
 from ..ops import adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
+from .checks import check_absent
 from .module import Module
 
 Sizes = int | tuple[int, ...]
@@ -61,8 +62,14 @@ class _AvgPool(Module):
     """The arguments of average pooling."""
 
     def __init__(
-        self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, count_include_pad: bool = True
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
     ) -> None:
+        check_absent(type(self).__name__, "ceil_mode", ceil_mode, False)
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
@@ -93,6 +100,7 @@ class AvgPool2d(_AvgPool):
         kernel_size: the size of a window; an integer, or two for (height, width), like the next ones.
         stride: the step from window to window; None for the size of a window.
         padding: how many zeros are added on each side.
+        ceil_mode: for PyTorch's sake; windows that go beyond the end are not supported.
         count_include_pad: whether these zeros count in the mean.
 
     Example:

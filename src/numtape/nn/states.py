@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._typing import NDArray
-from ..core.value import Value
-from ..errors import ArgumentError, OperandError
+from ..core.stream import Stream
+from ..core.value import Value, wrap
+from ..errors import ArgumentError, DtypeError, OperandError
 from ..grad_mode import no_grad
 from ..ops import stop_gradient
 from ..tensors import Tensor
@@ -14,6 +15,9 @@ from . import traversal
 
 if TYPE_CHECKING:
     from .module import Module
+
+
+_WORD = 2**64 - 1
 
 
 class IncompatibleKeys(NamedTuple):
@@ -28,9 +32,30 @@ def _entries(module: "Module", prefix: str = "") -> dict[str, Any]:
     return dict(traversal.members(module, (traversal.Kind.PARAMETER, traversal.Kind.BUFFER), prefix, is_unique=False))
 
 
+def _streams(module: "Module", prefix: str = "") -> dict[str, Stream]:
+    """Return the random streams that modules hold, such as a Dropout's, by path; no run goes on exactly without."""
+    parts = traversal.modules(module, prefix, is_unique=False)
+    found = [(path, name, value) for path, part in parts for name, value in part.__dict__.items()]
+    return {f"{path}.{name}" if path else name: value for path, name, value in found if isinstance(value, Stream)}
+
+
 def state_dict(module: "Module", prefix: str = "") -> dict[str, Tensor]:
-    """Return the state of a module: untracked tensors that share its memory."""
-    return {path: stop_gradient(value) for path, value in _entries(module, prefix.removesuffix(".")).items()}
+    """Return the state of a module: untracked tensors that share its memory, and the words of its random streams."""
+    prefix = prefix.removesuffix(".")
+    state = {path: stop_gradient(value) for path, value in _entries(module, prefix).items()}
+    return state | {path: wrap(Tensor, _words(stream)) for path, stream in _streams(module, prefix).items()}
+
+
+def _words(stream: Stream) -> NDArray:
+    """Return key and counter in words of 64 bits, the lower word first."""
+    return np.array(
+        [number >> shift & _WORD for number in (stream.key, stream.counter) for shift in (0, 64)], np.uint64
+    )
+
+
+def _set_words(stream: Stream, words: NDArray) -> None:
+    key_low, key_high, counter_low, counter_high = words.tolist()
+    stream.key, stream.counter = key_high << 64 | key_low, counter_high << 64 | counter_low
 
 
 def load_state_dict(module: "Module", state: Any, strict: bool) -> IncompatibleKeys:
@@ -38,16 +63,26 @@ def load_state_dict(module: "Module", state: Any, strict: bool) -> IncompatibleK
     name = type(module).__name__
     if not hasattr(state, "items"):
         raise OperandError(f"{name}.load_state_dict: wants a dict of tensors by path, not {type(state).__name__}.")
-    own = _entries(module)
+    streams = _streams(module)
+    own: dict[str, Any] = _entries(module) | {path: _words(stream) for path, stream in streams.items()}
     missing = [path for path in own if path not in state]
     unexpected = [path for path in state if path not in own]
     arrays = {path: _array(name, path, value) for path, value in state.items() if path in own}
     shapes = [(path, array.shape, own[path].shape) for path, array in arrays.items() if array.shape != own[path].shape]
     if shapes or (strict and (missing or unexpected)):
         raise ArgumentError(_report(name, missing if strict else [], unexpected if strict else [], shapes))
+    for path in streams.keys() & arrays.keys():
+        if arrays[path].dtype != np.uint64:
+            raise DtypeError(
+                f"{name}.load_state_dict: {path!r} has dtype {arrays[path].dtype}; the state of a random stream is "
+                "four words of dtype uint64, as state_dict() gives them."
+            )
     with no_grad():
         for path, array in arrays.items():
-            own[path][...] = array.astype(own[path].dtype)
+            if path in streams:
+                _set_words(streams[path], array)
+            else:
+                own[path][...] = array.astype(own[path].dtype)
     return IncompatibleKeys(missing, unexpected)
 
 
@@ -63,13 +98,13 @@ def _array(name: str, path: str, value: Any) -> NDArray:
     return array
 
 
-def _report(name: str, missing: list[str], unexpected: list[str], shapes: list[tuple[str, Any, Any]]) -> str:
+def _report(name: str, missing: list[str], unexpected: list[Any], shapes: list[tuple[str, Any, Any]]) -> str:
     """Return the message about a state that does not fit, with every key that is the matter."""
     lines = [f"{name}.load_state_dict: the state does not fit the module, and nothing was loaded."]
     if missing:
         lines.append(f"  missing: {', '.join(missing)}")
     if unexpected:
-        lines.append(f"  unexpected: {', '.join(unexpected)}")
+        lines.append(f"  unexpected: {', '.join(map(str, unexpected))}")
     lines += [f"  wrong shape: {path} has shape {given}, the module {own}" for path, given, own in shapes]
     repairs = []
     if shapes:

@@ -19,7 +19,8 @@ from .samples import SHAPES, rejected, sample, values
 
 
 def _mse_scale(g: Array, shape: Shape, reduction: str) -> Array:
-    return g * (2.0 / math.prod(shape)) if reduction == "mean" else g * 2.0
+    # Without elements there is nothing to scale.
+    return g * (2.0 / max(math.prod(shape), 1)) if reduction == "mean" else g * 2.0
 
 
 def _mse_pull(

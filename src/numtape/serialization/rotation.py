@@ -65,7 +65,7 @@ class Checkpoints:
         if isinstance(step, bool) or not hasattr(step, "__index__") or step < 0:
             raise ArgumentError(f"Checkpoints.save: step is {step!r}; it is an integer that is not negative.")
         step = int(step)
-        suffix = "" if metric is None else f".metric-{float(metric)!r}"
+        suffix = "" if metric is None else f".metric-{_as_number(metric)!r}"
         path = self.directory / f"step-{step:08}{suffix}.safetensors"
         save(path, tree)
         self._remove_others(path, step)
@@ -128,6 +128,14 @@ class Checkpoints:
         if found:
             raise DamagedFileError(f"Checkpoints: none of the {len(found)} files in {self.directory} is intact.")
         return None
+
+
+def _as_number(metric: Any) -> float:
+    try:
+        return float(metric + 0.0)  # A text is no number, even if it could be read as one.
+    except (TypeError, ValueError) as error:
+        shown = repr(metric) if isinstance(metric, str | bytes) else f"of type {type(metric).__name__}"
+        raise ArgumentError(f"Checkpoints.save: metric is {shown}; it must be a single number, or None.") from error
 
 
 def _metric(text: str | None) -> float | None:

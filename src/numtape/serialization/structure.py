@@ -69,8 +69,11 @@ def _describe_tensor(tensor: Tensor, path: Path, arrays: dict[str, NDArray]) -> 
 
 
 def _take(array: NDArray, path: Path, arrays: dict[str, NDArray]) -> str:
-    """Put an array among those to be written, in one block and native order; return its name, its path in the tree."""
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    """Put a copy among the arrays to be written, in one block and native order; return its name, its path in the tree.
+
+    Checksums come before the elements in a file: they must be of the same bytes, whoever writes to the array meanwhile.
+    """
+    array = np.array(array, array.dtype.newbyteorder("="), order="C")
     _dtype_name(array, path)
     wanted = name = ".".join(map(str, path)).encode(errors="backslashreplace").decode() or "value"
     count = 1
@@ -78,8 +81,7 @@ def _take(array: NDArray, path: Path, arrays: dict[str, NDArray]) -> str:
         # The keys "a.b" and "a" with "b" inside give the same path.
         count += 1
         name = f"{wanted}#{count}"
-    # ascontiguousarray gives an array without axes one.
-    arrays[name] = np.ascontiguousarray(array).reshape(array.shape)
+    arrays[name] = array
     return name
 
 

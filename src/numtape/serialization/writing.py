@@ -22,7 +22,8 @@ def save(path: Any, tree: Any) -> None:
     It also holds the tree and checksums, so that `load` notices any damage.
 
     Threads and processes may save to one path at the same time: each file is complete, and the last one stays. A
-    reader sees the old file or the new one, never a part. Nobody may write to the arrays while they are being saved.
+    reader sees the old file or the new one, never a part. The arrays are copied before they are written, so
+    another thread may go on training: the file is valid, and what is changed during the copy is in it or not.
     On errors, a full disk among them, and on Ctrl-C the old file stays and no other is left. A killed process may leave
     a file named ``.*.numtape-tmp``, which the next save in that directory removes.
 
