@@ -133,6 +133,50 @@ def test_a_schedule_resumes_bit_for_bit(make):
         assert first.param_groups[0]["momentum"] == second.param_groups[0]["momentum"]
 
 
+def test_two_schedules_multiply_the_rate_one_after_the_other():
+    chosen = optimizer()
+    schedules = [optim.ExponentialLR(chosen, 0.5), optim.StepLR(chosen, 3, gamma=0.25)]
+    found = []
+    for _ in range(5):
+        found += schedules[0].get_last_lr()
+        for schedule in schedules:
+            schedule.step()
+    assert found == [1.0, 0.5, 0.25, 0.03125, 0.015625]
+
+
+def test_a_rate_set_by_hand_is_gone_on_from():
+    chosen = optimizer()
+    schedule = optim.ExponentialLR(chosen, 0.5)
+    schedule.step()
+    chosen.param_groups[0]["lr"] = 8.0
+    assert rates(schedule, 3) == [8.0, 4.0, 2.0]
+
+
+def test_a_schedule_made_after_another_starts_from_the_same_first_rate():
+    chosen = optimizer()
+    optim.LambdaLR(chosen, lambda step: 0.125)
+    assert optim.StepLR(chosen, 2).base_lrs == [1.0]
+    assert chosen.param_groups[0]["lr"] == 0.125
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_schedules_resume_in_any_order_with_a_rate_set_by_hand(order):
+    pairs = []
+    for _ in range(2):
+        chosen = optimizer(0.5)
+        pairs.append((chosen, [optim.CosineAnnealingLR(chosen, 9), optim.StepLR(chosen, 2)]))
+    (first, schedules), (second, again) = pairs
+    first.param_groups[0]["lr"] = 0.75
+    for schedule in schedules:
+        schedule.step()
+    for place in order:
+        again[place].load_state_dict(schedules[place].state_dict())
+    assert second.param_groups[0]["lr"] == first.param_groups[0]["lr"]
+    for schedule in (*schedules, *again):
+        schedule.step()
+    assert second.param_groups[0]["lr"] == first.param_groups[0]["lr"]
+
+
 def test_a_plateau_resumes():
     first, second = optimizer(), optimizer()
     schedule, again = optim.ReduceLROnPlateau(first, patience=1), optim.ReduceLROnPlateau(second, patience=1)

@@ -86,6 +86,9 @@ class EMA:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from what `state_dict` returned; nothing changes if it does not fit."""
+        names = ("decay", "warmup", "num_updates", "averages")
+        if not isinstance(saved, dict) or not all(name in saved for name in names):
+            raise ArgumentError(f"EMA.load_state_dict: the state of an average is a dict with {', '.join(names)}.")
         arrays = [x.array if isinstance(x, Value) else np.asarray(x) for x in saved["averages"]]
         shapes = [param.shape for param in self._params]
         if [array.shape for array in arrays] != shapes:

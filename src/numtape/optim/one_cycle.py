@@ -1,6 +1,6 @@
 """The one-cycle schedule: the rate rises and falls once over all steps, and momentum the other way round."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
@@ -88,7 +88,7 @@ class OneCycleLR(LRScheduler):
         ]
         if last_epoch == -1:
             for group, rates in zip(groups, self._rates, strict=True):
-                group["lr"] = rates[0]
+                group["lr"] = group["initial_lr"] = rates[0]
         super().__init__(optimizer, last_epoch)
 
     def _plan(self, pct_start: float, three_phase: bool) -> list[float]:
@@ -116,10 +116,19 @@ class OneCycleLR(LRScheduler):
             )
         super().step()
 
-    def _apply(self) -> None:
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned, and set the rates and momenta of that step."""
+        super().load_state_dict(saved)
+        self._cycle()
+
+    def _set(self, chosen: Callable[[float, float, int], float]) -> None:
         for group, rates in zip(self.optimizer.param_groups, self._rates, strict=False):
             group["lr"] = self._at(rates, self.last_epoch)
-            if self.cycle_momentum:
+        self._cycle()
+
+    def _cycle(self) -> None:
+        if self.cycle_momentum:
+            for group in self.optimizer.param_groups[: len(self._rates)]:
                 _set_momentum(group, self._at(self._momenta, self.last_epoch))
 
 

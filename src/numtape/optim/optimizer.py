@@ -1,21 +1,24 @@
 """Optimizer: everything that optimizers have in common, so that one of them is its rule and little else."""
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from .._typing import NDArray
 from ..core.context import entered
 from ..core.value import Value
-from ..errors import ArgumentError, OperandError, ShapeError
+from ..errors import ArgumentError, GradientError, OperandError
 from ..gradient_clipping import clip_grad_norm, clip_grad_value
 from ..gradients import Gradients
 from ..tensors import Tensor
+from .pairing import gradients_for, is_model, is_pairs, listed, split_pairs
 from .parameters import (
     Parameters,
     check_option,
     check_parameter,
     gradient_of,
     groups_of,
+    names_of,
     owner_of,
     rate_first,
     tensors_of,
@@ -66,6 +69,7 @@ class Optimizer:
         self.defaults: dict[str, Any] = {name: check_option(title, name, value) for name, value in options.items()}
         self.param_groups: list[Group] = []
         self.state: dict[Any, State] = {}
+        self._names: dict[Any, str] = {}
         self._rule = Rule(self)
         self._updates = Updates(self._rule)
         if params is None:
@@ -112,7 +116,8 @@ class Optimizer:
         title = type(self).__name__
         if not isinstance(group, dict) or "params" not in group:
             raise OperandError(f'{title}: a group of parameters is a dict with "params", not {type(group).__name__}.')
-        params = tensors_of(title, group["params"])
+        named = names_of(title, group["params"])
+        params = list(named)
         if not params:
             raise ArgumentError(
                 f"{title}: the list of parameters is empty; a generator that was used up before gives none."
@@ -121,9 +126,14 @@ class Optimizer:
         if any(param in own for param in params):
             raise ArgumentError(f"{title}: a parameter is in two groups; each belongs to one, once.")
         options = {name: check_option(title, name, value) for name, value in group.items() if name != "params"}
+        for name in set(options) - set(self.defaults) - self._rule.option_names:
+            # A group may carry what it likes, but hardly almost the name of an option.
+            if near := get_close_matches(str(name), self.defaults, 1, 0.8):
+                raise ArgumentError(f"{title}: a group has an option {name!r}, which no rule reads; is it {near[0]!r}?")
         complete = {"params": params, **self.defaults, **options}
         self._rule.check_options(complete)
         self.param_groups.append(complete)
+        self._names.update((param, name) for param, name in named.items() if name is not None)
 
     def _own(self) -> Iterator[Any]:
         for group in self.param_groups:
@@ -162,9 +172,11 @@ class Optimizer:
         Args:
             x: nothing, for the own parameters and their ``.grad``; a `Gradients` map; a sequence of parameters, if the
                 optimizer has none of its own or all of them are its own; a sequence of gradients in the order of the
-                parameters; or a function that computes the loss and its gradients, whose result is returned.
+                parameters, or a dict by their names; a model, as the one or the other; or a function that computes the
+                loss and its gradients, whose result is returned.
             params: the parameters to update.
-            grads: their gradients, as a map or a sequence.
+            grads: their gradients: a map, a dict by the names that parameters were given with, or a tree whose leaves
+                are in the order of the parameters.
 
         Example:
             >>> w = nt.tensor([1.0, 2.0], requires_grad=True)
@@ -177,7 +189,7 @@ class Optimizer:
         if x is not None:
             if params is not None and grads is not None:
                 raise OperandError(f"{title}: params and grads are given by name, and something else by position.")
-            if callable(x) and not isinstance(x, Value):
+            if callable(x) and not isinstance(x, Value) and not is_model(x):
                 with entered(grad=True):
                     result = x()
             elif isinstance(x, Gradients) or params is not None:
@@ -199,18 +211,23 @@ class Optimizer:
             >>> w
             tensor([0.5, 1.5], requires_grad=True)
         """
-        if params is None and not isinstance(grads, Gradients | Value | dict):
-            grads = list(grads)
-            if grads and all(isinstance(each, tuple) and len(each) == 2 for each in grads):
-                grads, params = [list(column) for column in zip(*grads, strict=True)]
-        self.step(params=params, grads=grads)
+        title = f"{type(self).__name__}.apply_gradients"
+        if grads is None:
+            raise OperandError(f"{title}: gradients are a map, a sequence or a tree of tensors, not NoneType.")
+        if params is None:
+            grads = listed(grads)
+            if is_pairs(grads):
+                grads, params = split_pairs(title, grads, set(self._known()))
+        self._updates.apply(self._jobs(title, params, grads), self.state)
 
     def _tell(self, x: Any) -> tuple[Any, Any]:
-        """Tell whether a sequence holds parameters or gradients."""
-        if isinstance(x, Value) or callable(getattr(x, "parameters", None)):
-            return (x, None) if not isinstance(x, Value) or self._is_own([x]) else (None, [x])
-        listed = list(x.values() if isinstance(x, dict) else x)
-        return (listed, None) if self._is_own(listed) else (None, listed)
+        """Tell whether a sequence, a dict or a model holds parameters or gradients."""
+        x = listed(x)
+        if is_model(x):
+            held = list(x.parameters())
+        else:
+            held = list(x.values()) if isinstance(x, dict) else x if isinstance(x, list) else [x]
+        return (x, None) if self._is_own(held) else (None, x)
 
     def _is_own(self, tensors: list[Any]) -> bool:
         own = set(self._own())
@@ -223,18 +240,27 @@ class Optimizer:
                 raise ArgumentError(
                     f"{title}: the optimizer has no parameters of its own; give them to it, or to step(params)."
                 )
-            return [
+            own_jobs = [
                 (group, [(p, p.extras.grad.array) for p in group["params"] if p.extras and p.extras.grad is not None])
                 for group in self.param_groups
             ]
+            if not any(pairs for _, pairs in own_jobs) and not any(param.requires_grad for param in self._own()):
+                raise GradientError(
+                    f"{title}: no parameter requires grad or has a gradient, so that nothing can be trained; give the "
+                    "optimizer model.parameters(), not state_dict(), or give gradients to step()."
+                )
+            return own_jobs
         own = {param: group for group in self.param_groups for param in group["params"]}
+        names = self._names
         if params is not None:
-            chosen = tensors_of(title, params)
+            named = names_of(title, params)
+            chosen = list(named)
+            names = {**names, **{param: name for param, name in named.items() if name is not None}}
         elif isinstance(grads, Gradients) and not own:
             chosen = grads.tensors()
         else:
             chosen = list(own)
-        pairs = zip(chosen, self._gradients(title, chosen, grads), strict=True)
+        pairs = zip(chosen, gradients_for(title, chosen, names, grads), strict=True)
         written = {owner_of(param.array) for param in chosen}
         jobs: dict[int, tuple[Group, list[tuple[Any, NDArray]]]] = {}
         for param, gradient in pairs:
@@ -243,21 +269,6 @@ class Optimizer:
                 group = own.get(param, self.param_groups[0])
                 jobs.setdefault(id(group), (group, []))[1].append((param, gradient_of(title, param, gradient, written)))
         return list(jobs.values())
-
-    def _gradients(self, title: str, params: list[Any], grads: Any) -> list[Any]:
-        if grads is None:
-            return [param.grad for param in params]
-        if isinstance(grads, Gradients):
-            return [grads.get(param) for param in params]
-        if isinstance(grads, Value):
-            grads = [grads]
-        listed = list(grads.values() if isinstance(grads, dict) else grads)
-        if len(listed) != len(params):
-            raise ShapeError(
-                f"{title}: there are {len(params)} parameters and {len(listed)} gradients; give one for each, None for "
-                "those to leave alone."
-            )
-        return listed
 
     # Saving.
     def state_dict(self) -> dict[str, Any]:

@@ -93,23 +93,28 @@ def _by_name(title: str, signature: inspect.Signature, args: tuple[Any, ...], gi
 
 def tensors_of(title: str, params: Parameters) -> list[Tensor]:
     """Return parameters as a list of float leaves, each of them once."""
+    return list(names_of(title, params))
+
+
+def names_of(title: str, params: Parameters) -> dict[Tensor, str | None]:
+    """Return parameters, float leaves, each of them once, with the names that they are given with."""
     if isinstance(params, Value):
         params = [params]
     elif callable(getattr(params, "parameters", None)):
-        params = params.parameters()
+        params = params.named_parameters() if hasattr(params, "named_parameters") else params.parameters()
     elif isinstance(params, Mapping):
-        params = params.values()
+        params = params.items()
     if not isinstance(params, Iterable):
         raise OperandError(f"{title}: parameters are an iterable of tensors, not {type(params).__name__}.")
-    found: dict[Tensor, None] = {}
+    found: dict[Tensor, str | None] = {}
     for place, each in enumerate(params):
         name, param = each if isinstance(each, tuple) and len(each) == 2 else (None, each)
         label = f"parameter {place}" if name is None else f"parameter {name!r}"
         check_parameter(title, label, param)
         if param in found:
             raise ArgumentError(f"{title}: {label} is given twice; each parameter belongs to one group, once.")
-        found[param] = None
-    return list(found)
+        found[param] = None if name is None else str(name)
+    return found
 
 
 def check_parameter(title: str, label: str, param: Any) -> None:
@@ -130,13 +135,13 @@ def groups_of(title: str, params: Parameters) -> list[dict[str, Any]]:
     if isinstance(params, Mapping) and "params" in params:
         return [dict(params)]
     if isinstance(params, Value | Mapping) or callable(getattr(params, "parameters", None)):
-        return [{"params": tensors_of(title, params)}]
+        return [{"params": params}]
     if not isinstance(params, Iterable):
         tensors_of(title, params)
     listed = list(params)
     if listed and all(isinstance(each, Mapping) for each in listed):
         return [dict(each) for each in listed]
-    return [{"params": tensors_of(title, listed)}]
+    return [{"params": listed}]
 
 
 def gradient_of(title: str, param: Tensor, gradient: Any, written: set[int]) -> NDArray:

@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, OperandError
 from .optimizer import Optimizer
-from .schedules import check_optimizer
+from .parameters import is_number
+from .schedules import check_optimizer, check_saved
 
 
 class ReduceLROnPlateau:
@@ -49,7 +50,7 @@ class ReduceLROnPlateau:
             raise ArgumentError(f'{title}: mode is {mode!r}; it must be "min" or "max".')
         if threshold_mode not in ("rel", "abs"):
             raise ArgumentError(f'{title}: threshold_mode is {threshold_mode!r}; it must be "rel" or "abs".')
-        if not 0 <= factor < 1:
+        if not is_number(factor) or not 0 <= factor < 1:
             raise ArgumentError(
                 f"{title}: factor is {factor!r}; it must be a number from 0 up to, but not including, 1."
             )
@@ -68,7 +69,12 @@ class ReduceLROnPlateau:
 
     def step(self, metrics: Any) -> None:
         """Look at the metric of a step, a number or a tensor of one element, and reduce the rates if it is time."""
-        value = float(metrics)
+        try:
+            value = float(metrics)
+        except (TypeError, ValueError) as error:
+            raise OperandError(
+                f"ReduceLROnPlateau.step: the metric is a number or a tensor of one element, not {metrics!r}."
+            ) from error
         self.last_epoch += 1
         if self._is_better(value):
             self.best = value
@@ -105,7 +111,5 @@ class ReduceLROnPlateau:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from what `state_dict` returned; the rates themselves are in the optimizer's state."""
-        unknown = sorted(set(saved) - set(vars(self)))
-        if unknown:
-            raise ArgumentError(f"ReduceLROnPlateau.load_state_dict: {', '.join(unknown)} is not of this schedule.")
+        check_saved("ReduceLROnPlateau", saved, set(vars(self)))
         vars(self).update(saved)

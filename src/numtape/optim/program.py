@@ -47,6 +47,8 @@ class Program:
         allocation = _Allocation(trace, on_arrays, arrays, read, results)
         self.source = allocation.source
         self.run = _compile("run", self.source, allocation.functions)
+        #: What tells it from other programs.
+        self.content = (self.source, trace.constants, [(each.inputs, each.output) for each in live])
         self._scratch = tuple(np.empty(self.block, dtype) for dtype in allocation.scratch)
         self._cut: dict[int, tuple[NDArray, ...]] = {self.block: self._scratch}
 

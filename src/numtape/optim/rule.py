@@ -1,7 +1,10 @@
 """An optimizer's rule as the engine calls it: which options it reads, and its captured program for each case."""
 
 import inspect
+import math
 import weakref
+from contextlib import suppress
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,9 @@ from ..dtypes import float32, is_float, widened
 from ..errors import DtypeError, OperandError, ShapeError
 from ..tensors import Tensor
 from .capture import Symbol, Trace
+from .parameters import check_option
 from .program import Program
+from .reads import Reads
 
 Group = dict[str, Any]
 State = dict[str, Any]
@@ -40,6 +45,12 @@ class Rule:
         self._init_options = _options(optimizer.init, 1)
         self._update_options = _options(optimizer.update, 4)
         self._programs: dict[Any, Program | None] = {}
+        self._reads: Reads | None = None
+
+    @property
+    def option_names(self) -> set[str]:
+        """The options that the rule names."""
+        return {*self._init_options, *self._update_options}
 
     @property
     def _optimizer(self) -> Any:
@@ -82,7 +93,10 @@ class Rule:
 
     def read(self, group: Group) -> tuple[list[float], Any]:
         """Return the numbers among the options of a group, and a pattern that tells which program fits them."""
-        numbers = [group["lr"]]
+        rate = group.get("lr")
+        if type(rate) is not float or not 0.0 <= rate < math.inf:
+            rate = check_option(f"{self._name}.step", "lr", rate)
+        numbers = [rate]
         pattern = []
         for name in self._update_options:
             option = group.get(name)
@@ -92,11 +106,17 @@ class Rule:
                     pattern.append(_NUMBERS)
                 else:
                     pattern.append(value)
-        # What a rule reads from its optimizer instead is part of the program.
-        return numbers, (*pattern, *self._own().values())
+        # What a rule reads from elsewhere is part of the program.
+        return numbers, (*pattern, self._read_elsewhere())
 
-    def _own(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self._optimizer).items() if isinstance(value, int | float | str)}
+    def _read_elsewhere(self) -> tuple[Any, ...] | None:
+        optimizer = self._optimizer
+        if self._reads is None:  # Not before the subclass has set its attributes.
+            function = getattr(optimizer.update, "__func__", None)
+            if not isinstance(function, FunctionType):
+                return None
+            self._reads = Reads(optimizer, function)
+        return self._reads.values(optimizer)
 
     def program(self, group: Group, pattern: Any, layout: Layout, dtype: Dtype) -> Program | None:
         """Return the program of the rule for a case, captured on first need; None if it is not an expression."""
@@ -107,14 +127,14 @@ class Rule:
             pass
         except TypeError:  # An option that cannot be a key.
             return None
-        own = self._own()
-        try:
-            program = self._capture(group, layout, dtype)
-        except Exception:  # What is wrong with the rule itself shows when it runs on tensors.
-            program = None
-        if self._own() != own:  # It counts its own calls: only running it in each step is right.
-            vars(self._optimizer).update(own)
-            program = None
+        program = None
+        if pattern[-1] is not None:  # Else only running it in each step is right.
+            # What is wrong with the rule itself shows when it runs on tensors.
+            with suppress(Exception):
+                first, second = (self._capture(group, layout, dtype) for _ in range(2))
+                # One that draws random numbers or looks at the clock does not do the same twice.
+                if first is not None and second is not None and first.content == second.content:
+                    program = first
         if len(self._programs) >= _MOST_PROGRAMS:
             self._programs.clear()
         self._programs[key] = program

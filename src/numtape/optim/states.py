@@ -33,6 +33,11 @@ def load_state(
         saved_groups, saved_states = saved["param_groups"], saved["state"]
     except (TypeError, KeyError) as error:
         raise ArgumentError(f'{title}: the state of an optimizer is a dict with "state" and "param_groups".') from error
+    is_right = isinstance(saved_groups, list | tuple) and isinstance(saved_states, dict)
+    if not is_right or not all(isinstance(group, dict) and "params" in group for group in saved_groups):
+        raise ArgumentError(
+            f'{title}: "state" is to be a dict by parameters, and "param_groups" a list of dicts with "params".'
+        )
     counts = [len(group["params"]) for group in groups]
     saved_counts = [len(group["params"]) for group in saved_groups]
     if counts != saved_counts:
@@ -40,6 +45,15 @@ def load_state(
             f"{title}: the optimizer has groups of {counts} parameters, and the saved one of {saved_counts}; make it "
             "with the same parameters in the same groups."
         )
+    for group, other in zip(groups, saved_groups, strict=True):
+        missing, strange = (
+            sorted(map(str, set(a) - set(b) - {"initial_lr"})) for a, b in ((group, other), (other, group))
+        )
+        if missing and strange:
+            raise ArgumentError(
+                f"{title}: the state is of another optimizer: it has {', '.join(strange)}, and not "
+                f"{', '.join(missing)}."
+            )
     if saved_states and not any(counts):
         raise ArgumentError(
             f"{title}: the optimizer has no parameters of its own to load states for; make it with them."
