@@ -12,7 +12,7 @@ from .arguments import (
     Arguments,
     all_moved,
     as_output,
-    as_outputs,
+    call,
     check_argnums,
     check_callable,
     check_connected,
@@ -142,7 +142,7 @@ def pulled(
     check_argnums(name, argnums)
     inputs = Arguments(name, args, argnums)
     is_tracked = is_tracked_outside(inputs)
-    out_tree, outs, aux = _run(name, function, inputs, kwargs, has_aux)
+    out_tree, outs, aux = call(name, function, inputs, kwargs, has_aux)
     is_recorded = must_record(inputs, is_tracked, outs)
 
     def pull(cotangents: Any) -> Any:
@@ -206,7 +206,7 @@ def _streamed(
     """Push tangents while the function runs; what it records is forgotten on the way."""
     tape = StreamingTape(_seeds(inputs, moved))
     try:
-        out_tree, outs, aux = _run(name, function, inputs, {}, has_aux, tape)
+        out_tree, outs, aux = call(name, function, inputs, {}, has_aux, tape)
         found = [tape.tangent_of(link_of(out)) for out in outs]
     finally:
         tape.end()
@@ -217,26 +217,10 @@ def _stored(
     name: str, function: Callable[..., Any], inputs: Arguments, moved: list[Any], has_aux: bool, is_tracked: bool
 ) -> tuple[Any, Any, Any]:
     """Record the function, then sweep; the sweep is recorded as well if something may differentiate through it."""
-    out_tree, outs, aux = _run(name, function, inputs, {}, has_aux)
+    out_tree, outs, aux = call(name, function, inputs, {}, has_aux)
     is_recorded = must_record(inputs, is_tracked, outs)
     found = push_forward(outs, inputs.tensors, moved, create_graph=is_recorded)
     return (*_with_derivatives(inputs, out_tree, outs, found, is_recorded), aux)
-
-
-def _run(
-    name: str,
-    function: Callable[..., Any],
-    inputs: Arguments,
-    kwargs: dict[str, Any],
-    has_aux: bool,
-    tape: StreamingTape | None = None,
-) -> tuple[Any, list[Any], Any]:
-    """Call a function; return what it returned, its leaves as tensors, and the auxiliary part."""
-    out_tree, last_exit = run(function, inputs, kwargs, tape)
-    aux = None
-    if has_aux:
-        out_tree, aux = split_aux(name, function, out_tree)
-    return out_tree, as_outputs(name, function, out_tree, last_exit), aux
 
 
 def _with_derivatives(

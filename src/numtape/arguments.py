@@ -23,6 +23,20 @@ from .tensors import Tensor
 Argnums = int | Sequence[int]
 
 
+def argument_numbers(name: str, argnums: Argnums, count: int) -> list[int]:
+    """Return which of `count` arguments are named, checked."""
+    numbers = [int(argnums)] if isinstance(argnums, int | np.integer) else list(argnums)
+    for number in numbers:
+        if not -count <= number < count:
+            raise ArgumentError(
+                f"{name}: argnums has {number}, but the function got {count} positional arguments; argnums counts "
+                "these, from 0 on."
+            )
+    if len(numbers) > 1 and len({number % count for number in numbers}) != len(numbers):
+        raise ArgumentError(f"{name}: argnums is {argnums!r}; each argument may be named once.")
+    return numbers
+
+
 class Arguments:
     """The differentiated arguments of one call, as tensors that only this call differentiates by.
 
@@ -34,15 +48,7 @@ class Arguments:
 
     def __init__(self, name: str, args: tuple[Any, ...], argnums: Argnums) -> None:
         self.is_single = isinstance(argnums, int | np.integer)
-        numbers = [int(argnums)] if isinstance(argnums, int | np.integer) else list(argnums)
-        for number in numbers:
-            if not -len(args) <= number < len(args):
-                raise ArgumentError(
-                    f"{name}: argnums has {number}, but the function got {len(args)} positional arguments; argnums "
-                    "counts these, from 0 on."
-                )
-        if len(numbers) > 1 and len({number % len(args) for number in numbers}) != len(numbers):
-            raise ArgumentError(f"{name}: argnums is {argnums!r}; each argument may be named once.")
+        numbers = argument_numbers(name, argnums, len(args))
         replaced = list(args)
         self.trees = [args[number] for number in numbers]
         self.given: list[Any] = []
@@ -171,6 +177,22 @@ def run(
         return out, thread.last_exit
     finally:
         thread.last_exit = thread.last_exit or before
+
+
+def call(
+    name: str,
+    function: Callable[..., Any],
+    inputs: Arguments,
+    kwargs: dict[str, Any],
+    has_aux: bool,
+    tape: RecordingTape | None = None,
+) -> tuple[Any, list[Any], Any]:
+    """Call a function; return what it returned, its leaves as tensors, checked, and the auxiliary part."""
+    out_tree, last_exit = run(function, inputs, kwargs, tape)
+    aux = None
+    if has_aux:
+        out_tree, aux = split_aux(name, function, out_tree)
+    return out_tree, as_outputs(name, function, out_tree, last_exit), aux
 
 
 def as_outputs(name: str, function: Callable[..., Any], out_tree: Any, last_exit: _Exit) -> list[Any]:

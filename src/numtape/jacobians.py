@@ -12,13 +12,12 @@ from .api import gradients_of, pulled, pushed
 from .arguments import (
     Argnums,
     Arguments,
-    as_outputs,
+    argument_numbers,
+    call,
     check_argnums,
     check_callable,
     is_tracked_outside,
     must_record,
-    run,
-    split_aux,
     title,
 )
 from .config import SchedulerConfig, SchedulingStrategy, as_member
@@ -69,11 +68,7 @@ def jacobian(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         inputs = Arguments(name, args, argnums)
         is_tracked = is_tracked_outside(inputs)
-        out_tree, last_exit = run(function, inputs, kwargs)
-        aux = None
-        if has_aux:
-            out_tree, aux = split_aux(name, function, out_tree)
-        outs = as_outputs(name, function, out_tree, last_exit)
+        out_tree, outs, aux = call(name, function, inputs, kwargs, has_aux)
         is_recorded = must_record(inputs, is_tracked, outs)
         blocks = matrix_blocks(outs, inputs.tensors, chosen, chunk_size, is_recorded)
         rows = [inputs.results(_shaped(inputs, row, out, is_recorded)) for row, out in zip(blocks, outs, strict=True)]
@@ -111,11 +106,12 @@ def hessian(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         inputs = Arguments(name, args, argnums)
         is_tracked = is_tracked_outside(inputs)
-        out, last_exit = run(function, inputs, kwargs)
-        aux = None
-        if has_aux:
-            out, aux = split_aux(name, function, out)
-        (out,) = as_outputs(name, function, [out], last_exit)
+        out_tree, outs, aux = call(name, function, inputs, kwargs, has_aux)
+        if not tree.is_leaf(out_tree):
+            raise OperandError(
+                f"{name}: {title(function)} returned {type(out_tree).__name__}; it must return a scalar."
+            )
+        (out,) = outs
         if math.prod(out.shape) != 1:
             raise ShapeError(
                 f"{name}: {title(function)} returned shape {out.shape}; a Hessian is of a scalar. Use sum(), or "
@@ -166,9 +162,8 @@ def hvp(
     if argnums is None:
         argnums = tuple(range(len(args))) if isinstance(primals, tuple) else 0
     check_argnums(name, argnums)
-    is_single = isinstance(argnums, int)
-    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
-    chosen = Arguments(name, args, argnums).trees
+    numbers = argument_numbers(name, argnums, len(args))
+    moved_by = (tangents,) if isinstance(argnums, int | np.integer) else tuple(tangents)
 
     @functools.wraps(function, assigned=("__name__",), updated=())
     def gradient(*moved: Any) -> Any:
@@ -178,7 +173,8 @@ def hvp(
         value, gradients = gradients_of(name, function, argnums, has_aux)(*filled)
         return (gradients, value[1] if has_aux else None)
 
-    _, product, aux = pushed(name, gradient, tuple(chosen), (tangents,) if is_single else tuple(tangents), has_aux=True)
+    chosen = tuple(args[number] for number in numbers)
+    _, product, aux = pushed(name, gradient, chosen, moved_by, has_aux=True)
     return (product, aux) if has_aux else product
 
 

@@ -106,7 +106,7 @@ def size_of(link: Link) -> int:
 
 
 class Sweeper:
-    """Runs batched sweeps; counts the tangents and cotangents that it carried.
+    """Runs batched sweeps.
 
     Args:
         batch: the class of batches.
@@ -122,8 +122,6 @@ class Sweeper:
         self.cls = cls
         self.join = join
         self.chunk_size = chunk_size
-        self.tangents = 0
-        self.cotangents = 0
 
     def forward(self, sources: Sequence[Link], targets: Sequence[Link], are_independent: bool = False) -> list[Any]:
         """Return for each target a matrix with a column for each element of the sources; None if unconnected.
@@ -131,7 +129,6 @@ class Sweeper:
         Sources that are computed from one another can be taken as independent variables.
         """
         count = sum(map(size_of, sources))
-        self.tangents += count
         pieces = [_Pieces(self, 1, count) for _ in targets]
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
@@ -144,7 +141,6 @@ class Sweeper:
     def reverse(self, targets: Sequence[Link], sources: Sequence[Link]) -> list[Any]:
         """Return for each source a matrix with a row for each element of the targets; None if unconnected."""
         count = sum(map(size_of, targets))
-        self.cotangents += count
         pieces = [_Pieces(self, 0, count) for _ in sources]
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)

@@ -85,7 +85,22 @@ def fit(
         >>> bool(history["loss"][-1] < 1e-4)
         True
     """
-    check_settings(locals())
+    check_settings(
+        model=model,
+        loss=loss,
+        optimizer=optimizer,
+        loader=loader,
+        epochs=epochs,
+        metrics=metrics,
+        schedule=schedule,
+        schedule_by=schedule_by,
+        clip_norm=clip_norm,
+        accumulate=accumulate,
+        early_stopping=early_stopping,
+        keep=keep,
+        save_every=save_every,
+        logger=logger,
+    )
     run = _Run(model, loss, optimizer, loader, metrics, validation, schedule, early_stopping)
     run.clip_norm = clip_norm
     run.accumulate = accumulate

@@ -1,6 +1,5 @@
 """Check what `fit` is given, before it trains for an hour and fails."""
 
-from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -12,8 +11,8 @@ from ..optim import ReduceLROnPlateau
 from .stopping import EarlyStopping
 
 
-def check_settings(given: dict[str, Any]) -> None:
-    """Raise if an argument of `fit`, by its name, cannot be used."""
+def check_settings(**given: Any) -> None:
+    """Raise if an argument of `fit` cannot be used; they are given by their names."""
     _wants("model", given["model"], "an nn.Module", ("train", "eval", "modules", "parameters"))
     _wants("optimizer", given["optimizer"], "an optimizer of nt.optim", ("step", "zero_grad", "param_groups"))
     _wants("loader", given["loader"], "an iterable of batches", ("__iter__",))
@@ -65,8 +64,5 @@ def as_batch(batch: Any) -> tuple[Any, ...]:
 
 def size_of(batch: Any) -> int:
     """Return the number of samples in a batch: the length of the first array of its target."""
-    length: Callable[[Any], int] = len
-    for leaf in tree.leaves(as_batch(batch)[-1]):
-        if getattr(leaf, "ndim", 0):
-            return length(leaf)
-    return 1
+    lengths = [len(leaf) for leaf in tree.leaves(as_batch(batch)[-1]) if getattr(leaf, "ndim", 0)]
+    return lengths[0] if lengths else 1

@@ -1,0 +1,184 @@
+"""Bad input of derivative modes: a message that names the function, the argument and the repair."""
+
+import math
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.errors import (
+    ArgumentError,
+    DtypeError,
+    LeavesTapeError,
+    NotConnectedError,
+    OperandError,
+    ShapeError,
+)
+from numtape.lifted import BatchedTensor
+
+
+def float32_tensor():
+    return nt.tensor([1.0, 2.0], requires_grad=True)
+
+
+BAD = {
+    "a tangent of another shape": (
+        lambda: nt.jvp(lambda x: x, np.ones(3), np.ones(2)),
+        ShapeError,
+        "jvp: tangent 0 has shape (2,) and its argument (3,); they must be equal.",
+    ),
+    "a complex tangent": (
+        lambda: nt.jvp(lambda x: x, np.ones(2), np.ones(2, complex)),
+        OperandError,
+        "jvp: tangent 0 is a ndarray (complex128); it must be real numbers.",
+    ),
+    "a tangent of integers": (
+        lambda: nt.jvp(lambda x: x, nt.ones(2), nt.tensor([1, 2])),
+        DtypeError,
+        "jvp: tangent 0 has dtype int64; use astype(float32).",
+    ),
+    "a tangent of text": (
+        lambda: nt.jvp(lambda x: x, np.ones(2), "up"),
+        OperandError,
+        "jvp: tangent 0 is a str (<U2); it must be real numbers.",
+    ),
+    "too few tangents": (
+        lambda: nt.jvp(lambda x, y: x * y, (1.0, 2.0), (1.0,)),
+        ArgumentError,
+        "jvp: the call has 2 arguments, but 1 tangents were given; give one for each argument.",
+    ),
+    "a tangent of another float": (
+        lambda: nt.jvp(lambda x: x, np.ones(2, np.float32), np.ones(2)),
+        DtypeError,
+        "jvp: tangent 0 has dtype float64 and its argument float32; use astype(float32).",
+    ),
+    "a function that returns None": (
+        lambda: nt.jvp(lambda x: None, 1.0, 1.0),
+        OperandError,
+        "jvp: <lambda> returned None; it must return a tensor or a tree of them.",
+    ),
+    "an array computed beside the tape": (
+        lambda: nt.grad(lambda x: (x.numpy() ** 2).sum())(np.ones(2)),
+        NotConnectedError,
+        None,
+    ),
+    "elementwise_grad by one argument twice": (
+        lambda: nt.elementwise_grad(lambda x, y: x * y, (0, 0))(np.ones(2), np.ones(2)),
+        ArgumentError,
+        "elementwise_grad: argnums is (0, 0); each argument may be named once.",
+    ),
+    "elementwise_grad of a pair": (
+        lambda: nt.elementwise_grad(lambda x: (x, x))(np.ones(2)),
+        OperandError,
+        "elementwise_grad: <lambda> returned tuple; it must return a tensor.",
+    ),
+    "hvp of a vector": (
+        lambda: nt.hvp(lambda x: x, np.ones(2), np.ones(2)),
+        ShapeError,
+        "hvp: <lambda> returned shape (2,); a gradient is of a scalar. Use sum(), or nt.vjp for other cotangents.",
+    ),
+    "an integer argument of jvp": (
+        lambda: nt.jvp(lambda x: x, np.array([1, 2]), np.ones(2)),
+        DtypeError,
+        "jvp: argument 0 has dtype int64, which has no derivative; use astype(float).",
+    ),
+    "a function that returns text": (
+        lambda: nt.jacobian(lambda x: "text")(np.ones(2)),
+        OperandError,
+        "jacobian: <lambda> returned str; it must return a tensor.",
+    ),
+    "a function that returns integers": (
+        lambda: nt.jacobian(lambda x: nt.argmax(x))(np.ones(2)),
+        DtypeError,
+        "jacobian: <lambda> returned a tensor of int64, which has no derivative; it must return floats.",
+    ),
+    "jvp without a function": (
+        lambda: nt.jvp(np.ones(2), np.ones(2), np.ones(2)),
+        OperandError,
+        "jvp: wants a function, not ndarray; nt.jvp differentiates functions, and backward() a loss that is computed "
+        "already.",
+    ),
+    "an unknown mode": (
+        lambda: nt.jacobian(lambda x: x, mode="sideways"),
+        ArgumentError,
+        "jacobian: mode is 'sideways'; it must be one of 'auto', 'forward', 'reverse', 'mixed'.",
+    ),
+    "a chunk of nothing": (
+        lambda: nt.jacobian(lambda x: x, chunk_size=0),
+        ArgumentError,
+        "jacobian: chunk_size is 0; it must be a positive integer, or None.",
+    ),
+    "a config in the place of a scheduler": (
+        lambda: nt.hessian(lambda x: x, scheduler=nt.SchedulerConfig()),
+        OperandError,
+        "hessian: scheduler is a SchedulerConfig; it must be a HybridScheduler.",
+    ),
+    "a mode and a scheduler": (
+        lambda: nt.jacobian(lambda x: x, mode="forward", scheduler=nt.HybridScheduler()),
+        ArgumentError,
+        "jacobian: give either mode or scheduler; a scheduler's mode is set by its SchedulerConfig.",
+    ),
+    "a Hessian of a vector": (
+        lambda: nt.hessian(lambda x: x * x)(np.ones(2)),
+        ShapeError,
+        "hessian: <lambda> returned shape (2,); a Hessian is of a scalar. Use sum(), or nt.jacobian(nt.jacobian(f)) "
+        "for all second derivatives.",
+    ),
+    "elementwise_grad of a function that is not elementwise": (
+        lambda: nt.elementwise_grad(lambda x: x.sum())(np.ones(2)),
+        ShapeError,
+        "elementwise_grad: <lambda> takes shape (2,) to (); an elementwise function keeps the shape. Use nt.jacobian.",
+    ),
+    "a gradient that is lost": (
+        lambda: nt.jvp(lambda x: nt.tensor(math.sin(x)), 1.0, 1.0),
+        NotConnectedError,
+        None,
+    ),
+    "a jacobian by an unconnected source": (
+        lambda: nt.Tape().jacobian(float32_tensor() * 2.0, float32_tensor()),
+        NotConnectedError,
+        "jacobian: the target does not depend on tensor[2]; watch it before it is used, and compute with nt or np "
+        "functions outside of no_grad.",
+    ),
+    "a forward gradient by an array": (
+        lambda: nt.Tape().forward_gradient(np.ones(2), float32_tensor() * 2.0),
+        OperandError,
+        "forward_gradient: the source must be a tensor, but ndarray was given.",
+    ),
+    "thresholds the wrong way round": (
+        lambda: nt.SchedulerConfig(forward_mode_threshold=0.1, reverse_mode_threshold=10.0),
+        ArgumentError,
+        "SchedulerConfig: reverse_mode_threshold is 10.0 and forward_mode_threshold 0.1; the ratio of outputs to "
+        "inputs for reverse mode must be the lower one.",
+    ),
+    "an unknown strategy": (
+        lambda: nt.SchedulerConfig(strategy="best"),
+        ArgumentError,
+        "SchedulerConfig: strategy is 'best'; it must be one of 'auto', 'forward', 'reverse', 'mixed'.",
+    ),
+    "a threshold of zero": (
+        lambda: nt.SchedulerConfig(forward_mode_threshold=0),
+        ArgumentError,
+        "SchedulerConfig: forward_mode_threshold is 0; it must be a positive number.",
+    ),
+    "a scheduler of a string": (
+        lambda: nt.HybridScheduler("auto"),
+        OperandError,
+        "HybridScheduler: wants a SchedulerConfig, not str.",
+    ),
+    "a batch that leaves the tape": (
+        lambda: BatchedTensor.of(np.ones((2, 3))).item(),
+        LeavesTapeError,
+        "item(): this tensor stands for a batch of values while a derivative is computed, so it has no single value; "
+        "compute with nt or np functions, or take the derivative in another mode.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_says_what_to_do(case):
+    call, kind, message = BAD[case]
+    with pytest.raises(kind) as caught:
+        call()
+    if message is not None:
+        assert str(caught.value) == message

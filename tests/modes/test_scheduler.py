@@ -1,0 +1,117 @@
+"""The hybrid scheduler: what it chooses, what it sweeps, what it says."""
+
+import numpy as np
+import pytest
+from functions import POINT, close
+
+import numtape as nt
+
+
+def bottleneck(x):
+    rng = np.random.default_rng(1)
+    down, up = rng.normal(size=(3, len(x))), rng.normal(size=(len(x), 3))
+    return nt.sin(up @ nt.tanh(down @ nt.cos(x)))
+
+
+def count_members(monkeypatch):
+    """Count the tangents and cotangents that batched sweeps carry."""
+    from numtape.core import jacobian as module
+
+    counts = {"forward": 0, "reverse": 0}
+
+    def counting(name, original):
+        def sweep(seeds, *args, **kwargs):
+            counts[name] += len(seeds[0][1].members)
+            return original(seeds, *args, **kwargs)
+
+        return sweep
+
+    for name in counts:
+        monkeypatch.setattr(module, name, counting(name, getattr(module, name)))
+    return counts
+
+
+def test_a_bottleneck_takes_three_sweeps_each_way(monkeypatch):
+    counts = count_members(monkeypatch)
+    scheduler = nt.HybridScheduler()
+    x = np.linspace(0.1, 1.0, 1000)
+    mixed = nt.jacobian(bottleneck, scheduler=scheduler)(x)
+    assert counts == {"forward": 3, "reverse": 3}
+    decision = scheduler.last_decision
+    assert decision.mode is nt.SchedulingStrategy.MIXED
+    assert (decision.chosen.tangents, decision.chosen.cotangents, decision.chosen.cut.width) == (3, 3, 3)
+    close(mixed, nt.jacobian(bottleneck, mode="reverse")(x))
+    assert counts == {"forward": 3, "reverse": 1003}
+    close(mixed, nt.jacobian(bottleneck, mode="forward")(x))
+    assert counts == {"forward": 1003, "reverse": 1003}
+
+
+def test_without_mixed_mode_a_bottleneck_is_swept_one_way(monkeypatch):
+    counts = count_members(monkeypatch)
+    scheduler = nt.HybridScheduler(nt.SchedulerConfig(enable_mixed_mode=False))
+    nt.jacobian(bottleneck, scheduler=scheduler)(np.linspace(0.1, 1.0, 50))
+    assert counts == {"forward": 0, "reverse": 50}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "mode", "reason"),
+    [
+        (2, 20, "forward", "since outputs / inputs = 10 is at least 10"),
+        (20, 2, "reverse", "since outputs / inputs = 0.1 is at most 0.1"),
+        (10, 9, "reverse", "the cheaper of the plain modes"),
+        (9, 10, "forward", "the cheaper of the plain modes"),
+    ],
+)
+def test_the_thresholds_choose_plain_modes(inputs, outputs, mode, reason):
+    matrix = np.ones((outputs, inputs))
+    scheduler = nt.HybridScheduler()
+    nt.jacobian(lambda x: matrix @ x, scheduler=scheduler)(np.ones(inputs))
+    assert (scheduler.last_decision.mode.value, scheduler.last_decision.reason) == (mode, reason)
+
+
+def test_explain_prints_the_alternatives():
+    scheduler = nt.HybridScheduler()
+    assert scheduler.explain() == "no Jacobian was computed yet"
+    nt.jacobian(lambda x: nt.exp(np.ones((2, 4)) @ x), scheduler=scheduler)(np.ones(4))
+    assert scheduler.explain() == (
+        "Jacobian of 2 outputs by 4 inputs: reverse, the cheaper of the plain modes\n"
+        "    mode              tangents  cotangents  multiply-adds\n"
+        "    forward                  4           0            128\n"
+        "->  reverse                  0           2             64\n"
+        "    mixed (cut of 2)         2           2             80"
+    )
+
+
+def test_a_cut_may_hold_several_values():
+    # Two paths side by side, each through a single number.
+    def function(x):
+        a, b = nt.tanh(x[:20].sum()), nt.sin(x[20:].sum())
+        return nt.concat([a * np.arange(15.0), b * a * np.arange(30.0)])
+
+    scheduler = nt.HybridScheduler()
+    x = np.linspace(0.0, 1.0, 40)
+    mixed = nt.jacobian(function, scheduler=scheduler)(x)
+    assert scheduler.last_decision.chosen.cut.width == 2
+    close(mixed, nt.jacobian(function, mode="reverse")(x))
+
+
+def test_a_value_that_skips_the_bottleneck_widens_it():
+    def function(x):
+        return nt.tanh(x.sum()) * np.ones(10) + x
+
+    scheduler = nt.HybridScheduler()
+    x = np.linspace(0.0, 1.0, 10)
+    found = nt.jacobian(function, scheduler=scheduler)(x)
+    assert scheduler.last_decision.mode is nt.SchedulingStrategy.REVERSE
+    close(found, np.full((10, 10), 1 - np.tanh(5.0) ** 2) + np.eye(10))
+    close(nt.jacobian(function, mode="mixed")(x), found)
+
+
+def test_mixed_mode_within_an_op_with_several_outputs():
+    def function(x):
+        u, s, vh = nt.svd(x.reshape(2, 2))
+        return nt.concat([u.reshape(-1) * s.sum(), vh.reshape(-1)])
+
+    expected = nt.jacobian(function, mode="reverse")(POINT)
+    close(nt.jacobian(function, mode="mixed")(POINT), expected)
+    close(nt.jacobian(function, mode="forward", chunk_size=1)(POINT), expected)

@@ -1,0 +1,161 @@
+"""Jacobians and Hessians in every mode, of functions and of tapes, and the memory they take."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from functions import MATRIX, POINT, bowl, close, curve
+
+import numtape as nt
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse", "mixed"])
+@pytest.mark.parametrize("chunk_size", [None, 1, 2, 100])
+def test_every_mode_gives_the_same_jacobian(mode, chunk_size):
+    jacobian = nt.jacobian(curve, mode=mode, chunk_size=chunk_size)(POINT)
+    y = np.tanh(MATRIX @ POINT)
+    expected = (1 - y * y)[:, None] * MATRIX * POINT[:3, None] + y[:, None] * np.eye(3, 4) + 1.0
+    close(jacobian, expected)
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse", "mixed"])
+def test_every_mode_gives_the_same_hessian(mode):
+    hessian = nt.hessian(bowl, mode=mode, chunk_size=3)(POINT)
+    close(hessian, nt.jacobian(nt.grad(bowl), mode="reverse")(POINT))
+    close(hessian, hessian.T)
+
+
+def test_a_jacobian_of_trees_has_the_outputs_structure_outside():
+    def function(x, y):
+        return {"a": x["u"] * y, "b": (x["v"].sum() * y, x["u"].sum())}
+
+    x = {"u": np.array([1.0, 2.0]), "v": np.array([3.0, 4.0, 5.0])}
+    found = nt.jacobian(function, argnums=(0, 1))(x, 2.0)
+    by_x, by_y = found["a"]
+    close(by_x["u"], 2.0 * np.eye(2))
+    close(by_x["v"], np.zeros((2, 3)))
+    close(by_y, [1.0, 2.0])
+    by_x, by_y = found["b"][0]
+    close(by_x["v"], [2.0, 2.0, 2.0])
+    assert by_y == 12.0
+    by_x, by_y = found["b"][1]
+    close(by_x["u"], [1.0, 1.0])
+    assert by_y == 0.0
+
+
+def test_a_hessian_of_several_arguments_is_a_matrix_of_blocks():
+    x, y = np.array([1.0, 2.0]), np.array([3.0])
+    ((xx, xy), (yx, yy)) = nt.hessian(lambda x, y: (x * x).sum() * y[0] ** 2, argnums=(0, 1))(x, y)
+    close(xx, 18.0 * np.eye(2))
+    close(xy, [[12.0], [24.0]])
+    close(yx, [[12.0, 24.0]])
+    close(yy, [[10.0]])
+
+
+def test_jacobian_and_hessian_have_aux():
+    jacobian, aux = nt.jacobian(lambda x: (x * x, "note"), has_aux=True)(np.array([3.0]))
+    assert (jacobian.tolist(), aux) == ([[6.0]], "note")
+    hessian, aux = nt.hessian(lambda x: ((x * x).sum(), "note"), has_aux=True)(np.array([3.0]))
+    assert (hessian.tolist(), aux) == ([[2.0]], "note")
+
+
+def test_numbers_in_give_numbers_out():
+    assert nt.jacobian(lambda x: x * x)(3.0) == 6.0
+    assert nt.hessian(lambda x: x**3)(2.0) == 12.0
+    assert nt.jacobian(lambda x: nt.stack([x, x * x]))(3.0).tolist() == [1.0, 6.0]
+
+
+@pytest.mark.parametrize("dtype", [nt.float16, nt.bfloat16, nt.float32, nt.float64])
+@pytest.mark.parametrize("mode", ["forward", "reverse", "mixed"])
+def test_jacobians_have_the_dtype_of_the_argument(dtype, mode):
+    jacobian = nt.jacobian(lambda x: x * x, mode=mode)(nt.tensor([1.0, 2.0], dtype=dtype))
+    assert jacobian.dtype == dtype
+    assert jacobian.tolist() == [[2.0, 0.0], [0.0, 4.0]]
+
+
+def test_empty_arguments_have_empty_jacobians():
+    assert nt.jacobian(lambda x: x * 2.0)(np.zeros(0)).shape == (0, 0)
+    assert nt.jacobian(lambda x: x.sum())(np.zeros((2, 0))).shape == (2, 0)
+
+
+def test_a_linear_function_has_a_zero_hessian():
+    assert nt.hessian(lambda x: (MATRIX @ x).sum())(POINT).tolist() == np.zeros((4, 4)).tolist()
+
+
+def test_jacobians_of_captured_parameters_are_differentiated():
+    weight = nt.tensor([2.0, 3.0], dtype=nt.float64, requires_grad=True)
+    jacobian = nt.jacobian(lambda x: weight * x * x)(nt.tensor([1.0, 2.0], dtype=nt.float64))
+    (jacobian**2).sum().backward()
+    # The diagonal is 2 w x.
+    close(weight.grad.numpy(), 8 * weight.numpy() * np.array([1.0, 4.0]))
+
+
+def test_elementwise_grad_is_the_diagonal():
+    x = np.array([[0.1, 0.2], [0.3, 0.4]])
+    close(nt.elementwise_grad(lambda x: nt.exp(x) * x)(x), np.exp(x) * (1 + x))
+    by_x, by_y = nt.elementwise_grad(lambda x, y: x * y, argnums=(0, 1))(x, 2 * x)
+    close(by_x, 2 * x)
+    close(by_y, x)
+
+
+def test_scalar_results_of_a_jacobian_are_its_gradient():
+    close(nt.jacobian(bowl)(POINT), nt.grad(bowl)(POINT))
+
+
+def test_forward_gradient_gives_all_derivatives_or_a_directional_one():
+    tape = nt.GradientTape()
+    x = tape.watch(nt.tensor([1.0, 2.0, 3.0]))
+    y = nt.stack([x.sum(), (x * x).sum()])
+    assert tape.forward_gradient(x, y).tolist() == [[1.0, 1.0, 1.0], [2.0, 4.0, 6.0]]
+    assert tape.forward_gradient(x, y, tangent=nt.tensor([1.0, 0.0, 1.0])).tolist() == [2.0, 8.0]
+    # Nothing is consumed.
+    assert tape.jacobian(y, x).tolist() == [[1.0, 1.0, 1.0], [2.0, 4.0, 6.0]]
+    assert tape.gradient(y, x).tolist() == [3.0, 5.0, 7.0]
+
+
+def test_jacobian_of_a_tape_takes_several_sources():
+    with nt.Tape() as tape:
+        x, y = nt.tensor([1.0, 2.0]), nt.tensor(3.0)
+        z = x * y
+    by_x, by_y = tape.jacobian(z, [x, y])
+    assert by_x.tolist() == [[3.0, 0.0], [0.0, 3.0]]
+    assert by_y.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse", "mixed"])
+def test_jacobian_by_an_intermediate(mode):
+    with nt.Tape() as tape:
+        x = nt.tensor([1.0, 2.0])
+        y = x * x
+        z = y * y + x
+    assert tape.jacobian(z, y, mode=mode).tolist() == [[2.0, 0.0], [0.0, 8.0]]
+
+
+def test_an_outer_tape_differentiates_a_jacobian():
+    x = nt.tensor([1.0, 2.0])
+    with nt.Tape() as outer:
+        with nt.Tape() as inner:
+            y = x**3
+        total = inner.jacobian(y, x).sum() + inner.forward_gradient(x, y, tangent=nt.ones(2)).sum()
+    assert outer.gradient(total, x).tolist() == [12.0, 24.0]
+
+
+def smooth(w):
+    return lambda x: nt.sin(w @ nt.exp(-((w @ nt.tanh(w @ x)) ** 2)) + x) * nt.cos(x)
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+@pytest.mark.parametrize("order", [1, 2])
+def test_memory_is_at_most_three_times_the_result(mode, order):
+    w = np.random.default_rng(0).normal(size=(200, 200)) / 14
+    x = np.linspace(0.0, 1.0, 200)
+    function = smooth(w)
+    derivative = (
+        nt.jacobian(function, mode=mode) if order == 1 else nt.hessian(lambda x: (function(x) ** 2).sum(), mode=mode)
+    )
+    derivative(x)
+    tracemalloc.start()
+    result = derivative(x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 3 * result.nbytes

@@ -1,0 +1,89 @@
+"""Hooks on tensors."""
+
+import pytest
+
+import numtape as nt
+from numtape.errors import (
+    GradientError,
+    OperandError,
+)
+
+
+def test_a_hook_sees_and_replaces_the_gradient_of_a_leaf():
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    seen = []
+    x.register_hook(lambda g: seen.append(g.tolist()))
+    handle = x.register_hook(lambda g: g * 10.0)
+    (x * x).sum().backward()
+    assert (seen, x.grad.tolist()) == ([[2.0, 4.0]], [20.0, 40.0])
+    handle.remove()
+    handle.remove()
+    x.grad = None
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+def test_a_hook_on_an_intermediate_changes_what_goes_on():
+    x = nt.tensor([1.0, -2.0], requires_grad=True)
+    y = x * 3.0
+    y.retain_grad()
+    y.register_hook(lambda g: nt.clip(g, -1.0, 1.0))
+    (y * y).sum().backward()
+    assert y.grad.tolist() == [1.0, -1.0]
+    assert x.grad.tolist() == [3.0, -3.0]
+
+
+def test_a_hook_sees_the_whole_gradient_once():
+    x = nt.tensor(2.0, requires_grad=True)
+    y = x * 1.0
+    calls = []
+    y.register_hook(lambda g: calls.append(float(g)))
+    (y * y + y).backward()
+    assert calls == [5.0]
+
+
+def test_hooks_act_on_gradients_of_tapes_and_in_second_order():
+    x = nt.tensor(2.0, dtype=nt.float64)
+    with nt.Tape() as outer:
+        outer.watch(x)
+        with nt.Tape() as inner:
+            y = x**3
+            y.register_hook(lambda g: g * 2.0)
+        first = inner.gradient(y, x)
+    assert first.item() == 24.0
+    assert outer.gradient(first, x).item() == 24.0
+
+
+def test_jacobians_pass_hooks_by():
+    def function(x):
+        y = x * x
+        y.register_hook(lambda g: g * 100.0)
+        return y
+
+    for mode in ("forward", "reverse", "mixed"):
+        assert nt.jacobian(function, mode=mode)(3.0) == 6.0
+    assert nt.grad(function)(3.0) == 600.0
+
+
+def test_bad_hooks_raise():
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(OperandError) as caught:
+        x.register_hook("print")
+    assert str(caught.value) == "register_hook: a hook is a function of the gradient, not str."
+    with pytest.raises(GradientError) as caught:
+        nt.tensor(1.0).register_hook(print)
+    assert str(caught.value) == (
+        "register_hook: the tensor is untracked, so no gradient will arrive; make it depend on a tensor with "
+        "requires_grad=True."
+    )
+
+    def halve(g):
+        return g[:1]
+
+    x.register_hook(halve)
+    with pytest.raises(GradientError) as caught:
+        (x * x).sum().backward()
+    assert str(caught.value) == (
+        "register_hook: halve returned Tensor of shape (1,) for a gradient of shape (2,) and dtype float32; a hook "
+        "returns None or a tensor like the gradient."
+    )
