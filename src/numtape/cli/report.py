@@ -53,7 +53,7 @@ def tape(model: nn.Module, images: Tensor, labels: Tensor) -> str:
     for record in tape.records:
         records[record.op.name] += 1
         made[record.op.name] += record.nbytes
-        kept[record.op.name] += record.nbytes if record.array is not None else 0
+        kept[record.op.name] += record.nbytes if record.is_kept else 0
     width = max(map(len, records))
     lines = [f"{'op':{width}}  {'records':>7}  {'bytes':>9}  {'kept':>9}"]
     lines += [f"{op:{width}}  {n:7}  {made[op]:9,}  {kept[op]:9,}" for op, n in records.most_common()]

@@ -256,13 +256,19 @@ def record(
     positions, keeps_out = op.kept(needs)
     for position in range(len(links)) if positions is None else positions:
         link = links[position] if position < len(links) else None
-        if type(link) is Record and link.array is None:
+        if type(link) is Record and not link.is_kept:
             link.array = operands[position].array
     shape, dtype = (out.shape, out.dtype) if type(out) is _ndarray else ([x.shape for x in out], [x.dtype for x in out])
     made = new_record(op, tuple(links), params or None, needs, out if keeps_out else None, shape, dtype, state)
     if stamps is not None:
         note(made).stamps = tuple(stamps)
+    _show(made, operands, state)
     return made
+
+
+def _show(made: Record, operands: Sequence[Any], state: State) -> None:
+    for scope in state.scopes:
+        scope.on_record(made, operands)
 
 
 def new_record(
@@ -276,7 +282,7 @@ def new_record(
     state: State,
     depth: int = 2,
 ) -> Record:
-    """Fill in a record and show it to the tapes and scopes that are active; the user's frame is `depth` or more up.
+    """Fill in a record and list it on the tapes that are active; the user's frame is `depth` or more up.
 
     An op with several outputs has lists of shapes and dtypes, which tells them from the shape of one.
     """
@@ -297,18 +303,11 @@ def new_record(
         made.lasti = frame.f_lasti
     else:
         made.code, made.lasti = call_site(frame)
-    if state.tapes or state.scopes:
-        _show(made, state)
-    return made
-
-
-def _show(made: Record, state: State) -> None:
     for tape in state.tapes:
         if not tape.is_ended:
             made.cell = tape.cell
             tape.records.append(made)
-    for scope in state.scopes:
-        scope.on_record(made)
+    return made
 
 
 def _pick(parts: Any, /, *, position: int) -> Any:
@@ -347,6 +346,7 @@ def wrap_parts(
         if whole is not None and part.dtype in FLOAT_DTYPES:
             node = new_record(PICK, (whole,), {"position": position}, 1, None, part.shape, part.dtype, state)
             node.version = whole.version
+            _show(node, (parts,), state)
         value = wrap(cls, part, node, None if whole is None else whole.version)
         if op.facts.aliases and isinstance(operands[0], Value):
             link_version(operands[0], value)

@@ -10,7 +10,7 @@ Invariants:
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -94,14 +94,14 @@ class Scope:
     """What a transform does around ops while it is active. Subclasses override what they need.
 
     `around` runs an op: it gets the op, the function that computes it, its arrays and its static parameters, and
-    returns the function's result or another one. `on_record` sees each new record.
+    returns the function's result or another one. `on_record` sees each new record, with the operands of its op.
     """
 
     def around(self, op: "Op", compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Compute the op; the default does nothing else."""
         return compute(op, arrays, params)
 
-    def on_record(self, record: "Record") -> None:
+    def on_record(self, record: "Record", operands: Sequence[Any]) -> None:
         """Look at a record that was just made; the default ignores it."""
 
     def __enter__(self) -> Self:
@@ -112,6 +112,19 @@ class Scope:
 
     def __exit__(self, *exc: object) -> None:
         self._entered.pop().__exit__()
+
+
+class Observer:
+    """Looks at reverse sweeps while it is active: ``with entered(observers=(*current().observers, observer))``."""
+
+    def on_sweep(self, records: "Sequence[Record]") -> None:
+        """Look at the records that a sweep is about to pass, newest first."""
+
+    def on_step(self, record: "Record", cotangent: Any, cotangents: dict[Any, Any]) -> None:
+        """Look at a record that was just passed, its cotangent, and those that wait; nothing of it is freed yet."""
+
+    def on_end(self) -> None:
+        """Note that the sweep is over; one that raises just stops."""
 
 
 class Thread:
@@ -130,7 +143,18 @@ class Thread:
 class State:
     """What an op needs to know about its surroundings. Immutable, except for a thread's base state."""
 
-    __slots__ = ("context", "grad", "outer", "scopes", "tapes", "thread", "token", "transforms", "watch_all")
+    __slots__ = (
+        "context",
+        "grad",
+        "observers",
+        "outer",
+        "scopes",
+        "tapes",
+        "thread",
+        "token",
+        "transforms",
+        "watch_all",
+    )
 
     def __init__(self, thread: Thread) -> None:
         self.thread = thread
@@ -141,6 +165,7 @@ class State:
         #: Whether one of them watches every float tensor on first use.
         self.watch_all = False
         self.scopes: tuple[Scope, ...] = ()
+        self.observers: tuple[Observer, ...] = ()
         #: How many functional transforms (grad, vjp) are running.
         self.transforms = 0
         #: The state to return to; None for the base.
@@ -156,6 +181,7 @@ class State:
         state.tapes = self.tapes
         state.watch_all = self.watch_all
         state.scopes = self.scopes
+        state.observers = self.observers
         state.transforms = self.transforms
         state.outer = self.outer
         state.token = self.token

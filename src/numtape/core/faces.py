@@ -28,7 +28,6 @@ _getframe = sys._getframe
 
 def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
     """Return a function that applies an op of one operand to it and its parameters (None if it has none)."""
-    forward = op.forward
     is_discrete = op.facts.is_discrete
     aliases = op.facts.aliases
     kept, keeps_out = op.kept(1)
@@ -49,6 +48,7 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
                 return apply(op, (x,), params or {})
         except AttributeError:  # No tensor, or no state yet.
             return _on_array(op, x, params)
+        forward = op.forward  # Not before: a profiler may stand around it.
         try:
             result = forward(array) if params is None else forward(array, **params)
         except NumtapeError:
@@ -140,7 +140,6 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
 
     The user's frame is `depth` or more up.
     """
-    forward = op.forward
     is_discrete = op.facts.is_discrete
     # By `needs`: whether the rules read a, b and the result.
     keeps = [(0 in (kept or ()), 1 in (kept or ()), reads_out) for kept, reads_out in map(op.kept, range(4))]
@@ -179,6 +178,7 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
         value = a.plain()
         if is_swapped:
             a, b, x, y, m, n = b, a, y, x, n, m
+        forward = op.forward
         try:
             result = forward(x, y)
         except NumtapeError:

@@ -17,7 +17,8 @@ from ..dtypes import HALF_DTYPES, float32
 from .apply import PICK, apply
 from .context import FREED
 from .op import Marker, Op, Plan, Rule, same, shape_of
-from .reader import Reader, raise_freed
+from .reader import Reader
+from .recompute import raise_freed
 from .record import Link, Record
 from .reverse import collect, raise_dead
 from .value import Value
@@ -40,7 +41,9 @@ def forward(seeds: Sequence[tuple[Link, Any]], targets: Sequence[Link], *, cls: 
     tangents: Tangents = {}
     for link, tangent in seeds:
         tangents[link] = fit(tangent, link) if link not in tangents else tangents[link] + fit(tangent, link)
-    push_all(records, tangents, Reader(cls), _last_reads(records, targets))
+    reader = Reader(cls, records)
+    with reader:
+        push_all(records, tangents, reader, _last_reads(records, targets))
     return [tangents.get(link) for link in targets]
 
 
@@ -100,6 +103,8 @@ def push_all(
             if last_reads is not None:
                 for link in last_reads.get(record, ()):
                     tangents.pop(link, None)
+                    if type(link) is Record and reader.restored:
+                        reader.pass_by(link)
 
 
 def _last_reads(records: Sequence[Record], targets: Sequence[Link]) -> dict[Record, list[Link]]:

@@ -1,25 +1,42 @@
 """Find what derivative rules read: values of operands and outputs, shapes, parameters. Shared by both sweeps."""
 
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
-from ..errors import FreedError
-from . import recompute
 from .apply import PICK, new_record
 from .context import FREED, current
-from .record import Gone, Record
-from .value import Stamp, Value, wrap
-from .write import raise_overwritten
+from .recompute import Restorer, raise_freed
+from .record import Block, Gone, Record
+from .value import Value, wrap
+from .write import check_stamp, raise_overwritten, stamp_at
+
+_ndarray = np.ndarray
 
 
 class Reader:
     """Finds what rules read: as arrays, or as tensors linked to their records when `cls` is given."""
 
-    __slots__ = ("cls",)
+    __slots__ = ("_restorer", "cls", "restored")
 
-    def __init__(self, cls: type[Value] | None) -> None:
+    def __init__(self, cls: type[Value] | None, records: Sequence[Record] = ()) -> None:
         self.cls = cls
+        self._restorer = Restorer(records)
+        #: The records whose dropped arrays were made again for this sweep.
+        self.restored = self._restorer.restored
+
+    def __enter__(self) -> None:
+        """Begin a sweep."""
+
+    def __exit__(self, *exc: object) -> None:
+        self._restorer.drop_all()
+
+    def pass_by(self, record: Record) -> None:
+        """Drop again what was made again for a record that the sweep has passed."""
+        self._restorer.drop(record)
 
     def operand(self, record: Record, position: int) -> Any:
         """Return the value of an input, widened if half; raise if it is gone or was overwritten."""
@@ -27,17 +44,15 @@ class Reader:
         kind = type(link)
         if kind is Record:
             if link.version is not None:
-                _check_stamp(record, position, link.version, link.version[1])
+                check_stamp(record, position, link.version, link.version[1])
             array = link.array
-            if array is None:
-                array = _missing(record, link)
+            if type(array) is not _ndarray:
+                array = self._missing(record, link)
             if self.cls is not None:
                 return wrap(self.cls, array, link, link.version)
         elif isinstance(link, Value):
             if link.version is not None:
-                notes = record.notes
-                stamp = notes.stamps[position] if notes is not None and notes.stamps is not None else None
-                _check_stamp(record, position, link.version, stamp or 0)
+                check_stamp(record, position, link.version, stamp_at(record, position))
             if self.cls is not None:
                 return link
             array = link.array
@@ -54,8 +69,8 @@ class Reader:
             if version.count != stamp:
                 raise_overwritten(record, "its own result", version)
         array = record.array
-        if array is None:
-            array = _missing(record, record)
+        if array is None or type(array) is Block:
+            array = self._missing(record, record)
         if self.cls is not None:
             if type(array) is tuple:
                 return tuple(self._part(record, i, part) for i, part in enumerate(array))
@@ -72,6 +87,12 @@ class Reader:
         node = new_record(PICK, (record,), {"position": position}, 1, None, array.shape, array.dtype, current())
         return wrap(self.cls, array, node)
 
+    def _missing(self, reader: Record, maker: Record) -> Any:
+        """Make a dropped value again; a freed one is an error."""
+        if maker.cell is FREED or reader.cell is FREED:
+            raise_freed(reader)
+        return self._restorer.restore(maker)
+
     def operands(self, record: Record) -> tuple[Any, ...]:
         """Return the values of all inputs."""
         return tuple(self.operand(record, i) for i in range(len(record.inputs)))
@@ -79,25 +100,3 @@ class Reader:
 
 def _widen(array: NDArray) -> NDArray:
     return array if array.dtype not in HALF_DTYPES else array.astype(float32)
-
-
-def _check_stamp(record: Record, position: int, version: Stamp, stamp: int) -> None:
-    if version[0].count != stamp:
-        name = record.op.arguments[0 if record.op.is_variadic else position]
-        raise_overwritten(record, f"the value of {name!r}", version[0])
-
-
-def _missing(reader: Record, maker: Record) -> NDArray:
-    """Make a dropped value again; a freed one is an error."""
-    if maker.cell is FREED or reader.cell is FREED:
-        raise_freed(reader)
-    array: NDArray = recompute.value(maker)
-    return array
-
-
-def raise_freed(record: Record) -> NoReturn:
-    """Raise for a record whose graph an earlier backward has freed."""
-    raise FreedError(
-        f"{record.op.name} at {record.site}: an earlier backward has freed the arrays of this graph. Call the first "
-        "backward with retain_graph=True, or add the losses and call backward once."
-    )

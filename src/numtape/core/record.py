@@ -6,18 +6,19 @@ Invariants:
   or number. `needs` has bit i set if input i was tracked when the record was made.
 - Links point to records with smaller `index`, so sorting by index is a topological order, and there are no cycles.
 - The array of an intermediate lives in the record that made it, if some rule reads it, and nowhere else on the tape:
-  dropping it is one assignment, and `recompute` can put it back.
+  dropping it is one assignment, of a `Block`, and `recompute` can put it back.
 """
 
 import itertools
 import sys
 import threading
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from .._typing import Dtype, NDArray, Shape
+from .._typing import Dtype, Shape
 from .context import Cell
 from .value import Stamp, Value
 
@@ -89,6 +90,16 @@ class Gone:
         self.dtype = dtype
 
 
+class Block:
+    """Stands in records for arrays that were dropped together and are made again together."""
+
+    __slots__ = ("room",)
+
+    def __init__(self, room: Callable[[], float] | None = None) -> None:
+        #: Says how many bytes may be made again at once; None if there is no limit.
+        self.room = room
+
+
 class Record:
     """One op that ran."""
 
@@ -112,7 +123,7 @@ class Record:
     inputs: tuple[Link, ...]
     params: dict[str, Any] | None
     needs: int
-    #: The output, if a rule reads it; a tuple for an op with several outputs.
+    #: The output, if a rule reads it; a tuple for an op with several outputs; a `Block` if it was dropped.
     array: Any
     shape: Any
     dtype: Any
@@ -127,6 +138,11 @@ class Record:
     def site(self) -> str:
         """The user's line that ran the op."""
         return describe_site(self.code, self.lasti)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the output is held here."""
+        return self.array is not None and type(self.array) is not Block
 
     @property
     def nbytes(self) -> int:
@@ -185,11 +201,3 @@ def note(record: Record) -> Notes:
     if record.notes is None:
         record.notes = Notes()
     return record.notes
-
-
-def operand_array(link: Link) -> NDArray:
-    """Return the array behind a link; None if it is an intermediate that is not kept."""
-    if isinstance(link, Record | Value):
-        return link.array
-    array: NDArray = link
-    return array

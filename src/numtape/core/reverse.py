@@ -20,9 +20,10 @@ from .._typing import NDArray
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ClosedError, GradientError, ShapeError, StreamedError
 from .apply import PICK
-from .context import FREED, PAST
+from .context import FREED, PAST, current
 from .op import Rule
-from .reader import Reader, raise_freed
+from .reader import Reader
+from .recompute import raise_freed
 from .record import Gone, Link, Record
 from .value import LEAF, Lifted, Value, extras_of, wrap
 from .write import mark_written
@@ -71,9 +72,13 @@ def reverse(
             raise_freed(link)
         accumulate(cotangents, link, fit(cotangent, link))
     kept: Cotangents = {}
-    reader = Reader(cls)
+    reader = Reader(cls, records)
     read = reader.operand
-    with np.errstate(all="ignore"):
+    restored = reader.restored
+    observers = current().observers
+    for observer in observers:
+        observer.on_sweep(records)
+    with np.errstate(all="ignore"), reader:
         for record in records:
             g = cotangents.pop(record, None)
             if g is None:
@@ -121,11 +126,17 @@ def reverse(
                         cotangents[link] = cotangent
                     else:
                         accumulate(cotangents, link, cotangent)
+            for observer in observers:
+                observer.on_step(record, g, cotangents)
+            if restored:
+                reader.pass_by(record)
             if free:
                 record.array = None
                 record.cell = FREED
                 if record.needs != (1 << len(record.inputs)) - 1:
                     _free_operands(record)
+    for observer in observers:
+        observer.on_end()
     # What is left belongs to leaves; a seed that is itself a wanted leaf is among them.
     for leaf, g in cotangents.items():
         assert isinstance(leaf, Value)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..errors import LeafWriteError, OverwrittenError
 from .context import current, settle
 from .record import Record, call_site, describe_site, note
-from .value import LEAF, Value, Version
+from .value import LEAF, Stamp, Value, Version
 
 if TYPE_CHECKING:
     from .op import Op
@@ -82,6 +82,20 @@ def raise_overwritten(reader: Record, name: str, version: Version) -> NoReturn:
         f"{describe_site(version.code, version.lasti)}. Write the result to a new tensor (y = y + 1 instead of "
         "y += 1), or clone() before the write."
     )
+
+
+def stamp_at(record: Record, position: int) -> int:
+    """Return the write count at which a record read a leaf or an untracked operand."""
+    notes = record.notes
+    stamps = notes.stamps if notes is not None else None
+    return (stamps[position] or 0) if stamps is not None else 0
+
+
+def check_stamp(record: Record, position: int, version: Stamp, stamp: int) -> None:
+    """Raise if what a record read at a write count was overwritten since."""
+    if version[0].count != stamp:
+        name = record.op.arguments[0 if record.op.is_variadic else position]
+        raise_overwritten(record, f"the value of {name!r}", version[0])
 
 
 def check_writable(name: str, target: Value, is_recording: bool) -> None:

@@ -15,7 +15,7 @@ MOST_ROWS = 40
 def _row(record: Record, numbers: dict[Record, int]) -> tuple[str, ...]:
     inputs = ", ".join(link_name(link, numbers) for link in record.inputs)
     params = ", ".join(f"{k}={v!r}" for k, v in (record.params or {}).items())
-    kept = "freed" if record.cell is FREED else "yes" if record.array is not None else ""
+    kept = "freed" if record.cell is FREED else "yes" if record.is_kept else "" if record.array is None else "dropped"
     return (
         f"%{numbers[record]}",
         record.op.name,
@@ -46,7 +46,7 @@ def rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
 
 def total(records: Sequence[Record]) -> str:
     """Return one line that adds up a graph."""
-    kept = sum(record.nbytes for record in records if record.array is not None)
+    kept = sum(record.nbytes for record in records if record.is_kept)
     made = sum(record.nbytes for record in records)
     return f"{len(records)} records, {made:,} bytes computed, {kept:,} bytes kept for derivatives"
 

@@ -43,7 +43,7 @@ class Widths(Scope):
                 self.peak = max(self.peak, float(np.max(np.abs(array))))
         return out
 
-    def on_record(self, record: Record) -> None:
+    def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         for dtype in record.dtype if isinstance(record.dtype, list | tuple) else [record.dtype]:
             if is_float(dtype):
                 # The distance from 1 to the next number, which ml_dtypes' dtypes have no finfo of NumPy for.

@@ -1,0 +1,69 @@
+"""Count the bytes of arrays while they live: each buffer once, however many arrays are views of it."""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._typing import NDArray
+
+
+def buffer_of(array: NDArray) -> NDArray:
+    """Return the array that owns the memory that an array is a view of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+class _Held(weakref.ref[Any]):
+    """A buffer that is counted until it dies."""
+
+    __slots__ = ("key", "nbytes")
+
+    key: int
+    nbytes: int
+
+
+class Buffers:
+    """The bytes of the arrays that were shown to it and are still alive, now and at most.
+
+    Arrays are not held: a buffer leaves the count at the moment in which its memory is freed, whoever held it last.
+    """
+
+    def __init__(self) -> None:
+        self.live = 0
+        self.peak = 0
+        self._held: dict[int, _Held] = {}
+        self._forget = _forgetter(weakref.ref(self))
+
+    def hold(self, array: Any) -> bool:
+        """Count an array (or each of a tuple) unless its buffer is counted already; say whether it is new."""
+        if type(array) is tuple:
+            return any([self.hold(part) for part in array])
+        buffer = buffer_of(array)
+        if id(buffer) in self._held:
+            return False
+        held = _Held(buffer, self._forget)
+        held.key = id(buffer)
+        held.nbytes = buffer.nbytes
+        self._held[held.key] = held
+        self.live += held.nbytes
+        self.peak = max(self.peak, self.live)
+        return True
+
+    def restart_peak(self) -> None:
+        """Forget the peak: the largest count is that of now."""
+        self.peak = self.live
+
+
+def _forgetter(owner: "weakref.ref[Buffers]") -> Callable[[Any], None]:
+    """Return what is called when a buffer dies. It does not hold the count, which holds it."""
+
+    def forget(held: _Held) -> None:
+        buffers = owner()
+        if buffers is not None and buffers._held.get(held.key) is held:
+            del buffers._held[held.key]
+            buffers.live -= held.nbytes
+
+    return forget
