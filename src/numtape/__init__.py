@@ -11,6 +11,8 @@ from .api import grad as grad
 from .api import jvp as jvp
 from .api import value_and_grad as value_and_grad
 from .api import vjp as vjp
+from .config import CheckpointConfig as CheckpointConfig
+from .config import CheckpointStrategy as CheckpointStrategy
 from .config import SchedulerConfig as SchedulerConfig
 from .config import SchedulingStrategy as SchedulingStrategy
 from .contexts import GradientContext as GradientContext
@@ -90,6 +92,8 @@ if _TYPE_CHECKING:
     from .testing.checker import NumericalChecker as NumericalChecker
     from .testing.checker import ValidationResult as ValidationResult
     from .testing.gradients import check_gradients as check_gradients
+    from .transforms.checkpoint import checkpoint as checkpoint
+    from .transforms.checkpoint import checkpoint_sequential as checkpoint_sequential
     from .transforms.custom import custom_gradient as custom_gradient
     from .transforms.custom_ops import custom_op as custom_op
 
@@ -105,6 +109,8 @@ _LAZY = {
     "NumericalChecker": "testing.checker",
     "ValidationResult": "testing.checker",
     "check_gradients": "testing.gradients",
+    "checkpoint": "transforms.checkpoint",
+    "checkpoint_sequential": "transforms.checkpoint",
     "custom_gradient": "transforms.custom",
     "custom_op": "transforms.custom_ops",
     "derivatives": "series",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from .errors import ArgumentError
@@ -53,6 +53,52 @@ class SchedulerConfig:
             )
         if not isinstance(self.enable_mixed_mode, bool):
             raise ArgumentError(f"SchedulerConfig: enable_mixed_mode is {self.enable_mixed_mode!r}; it must be a bool.")
+
+
+class CheckpointStrategy(Enum):
+    """What a tape keeps of the values that it records."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    BLOCK = "block"
+    FULL = "full"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What a tape keeps of the values that it records; the backward makes the others again, bit for bit.
+
+    Args:
+        strategy: NONE keeps all; BLOCK every n-th record; SELECTIVE what is expensive to make again; FULL inputs and a
+            few values between; AUTO whatever fits `memory_budget_mb`.
+        checkpoint_every_n: the n of BLOCK; for SELECTIVE, every n-th of the expensive values is kept.
+        min_compute_cost: floating-point operations per element from which on SELECTIVE takes a value to be expensive.
+        memory_budget_mb: how much the values kept, made again and carried back may take at any time, in units of
+            2**20 bytes; it bounds every strategy. None for no bound.
+
+    Example:
+        >>> nt.CheckpointConfig("block", checkpoint_every_n=8).strategy
+        <CheckpointStrategy.BLOCK: 'block'>
+    """
+
+    strategy: CheckpointStrategy | str = CheckpointStrategy.AUTO
+    checkpoint_every_n: int = 1
+    min_compute_cost: float = 100
+    memory_budget_mb: float | None = None
+
+    def __post_init__(self) -> None:
+        strategy = as_member("CheckpointConfig", "strategy", CheckpointStrategy, self.strategy)
+        object.__setattr__(self, "strategy", strategy)
+        n: Any = self.checkpoint_every_n
+        if isinstance(n, bool) or not isinstance(n, Integral) or n < 1:
+            raise ArgumentError(f"CheckpointConfig: checkpoint_every_n is {n!r}; it must be a positive integer.")
+        for name in ("min_compute_cost", "memory_budget_mb"):
+            value: Any = getattr(self, name)
+            if value is None and name == "memory_budget_mb":
+                continue
+            if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < float("inf"):
+                raise ArgumentError(f"CheckpointConfig: {name} is {value!r}; it must be a number from 0 on.")
 
 
 def as_member(owner: str, name: str, kind: type[E], value: Any) -> E:

@@ -155,6 +155,14 @@ class DamagedFileError(SavedFileError):
     """
 
 
+class MemoryBudgetError(NumtapeError, MemoryError):
+    """A memory budget is below what the computation needs, however much of it is computed again.
+
+    Fails: ``CheckpointConfig(memory_budget_mb=1)`` on a tape that records 2 MB in one op. Repair: the least budget that
+    the message names, or a smaller batch.
+    """
+
+
 class UnknownNameError(NumtapeError, AttributeError):
     """The package, or a tensor, has nothing of that name.
 

@@ -4,6 +4,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import tree
+from .config import CheckpointConfig
 from .core.context import change, current, entered
 from .core.record import Record
 from .core.tape import RecordingTape
@@ -12,6 +13,7 @@ from .dtypes import is_float
 from .errors import ArgumentError, ClosedError, DtypeError, OperandError, TapeConsumedError
 from .insight import summary as summaries
 from .tensors import Tensor
+from .transforms.dropping import dropping
 
 
 class Mark:
@@ -35,7 +37,13 @@ class Mark:
 class Recording:
     """The recording half of `Tape`."""
 
-    def __init__(self, persistent: bool = False, watch_all: bool = True) -> None:
+    def __init__(
+        self, persistent: bool = False, watch_all: bool = True, checkpoint: CheckpointConfig | None = None
+    ) -> None:
+        if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
+            raise OperandError(f"Tape: checkpoint must be an nt.CheckpointConfig, not {type(checkpoint).__name__}.")
+        #: Drops values while it records, as the configuration says.
+        self._dropping = None if checkpoint is None else dropping(checkpoint)
         self.persistent = persistent
         self._tape = RecordingTape(watch_all)
         self._entered: list[entered] = []
@@ -63,14 +71,22 @@ class Recording:
                 "persistent=True."
             )
         if self._has_run_backward:
-            self._tape.start_segment()
+            self._start_segment()
             self._has_run_backward = False
         state = current()
         self._tape.is_ended = False
         if self._tape in state.tapes:
             return {}
         self._tape.start_cell([*(tape.cell for tape in state.tapes), state.context.cell])
-        return {"tapes": (*state.tapes, self._tape), "watch_all": state.watch_all or self._tape.watch_all}
+        changes = {"tapes": (*state.tapes, self._tape), "watch_all": state.watch_all or self._tape.watch_all}
+        if self._dropping is not None:
+            changes["scopes"] = (*state.scopes, self._dropping)
+        return changes
+
+    def _start_segment(self) -> None:
+        self._tape.start_segment()
+        if self._dropping is not None:
+            self._dropping.restart()
 
     def __enter__(self) -> Self:
         scope = entered(**self._begin())
@@ -90,8 +106,10 @@ class Recording:
     def stop_recording(self) -> None:
         """End what `start_recording` began, also in scopes around this one."""
         self._tape.is_ended = True
-        tapes = tuple(tape for tape in current().tapes if tape is not self._tape)
-        change(tapes=tapes, watch_all=any(tape.watch_all for tape in tapes))
+        state = current()
+        tapes = tuple(tape for tape in state.tapes if tape is not self._tape)
+        scopes = tuple(scope for scope in state.scopes if scope is not self._dropping)
+        change(tapes=tapes, watch_all=any(tape.watch_all for tape in tapes), scopes=scopes)
 
     def watch(self, *tensors: Any, **named: Any) -> Any:
         """Make tensors sources of gradients, in or out of ``with``, and return them.
@@ -141,18 +159,23 @@ class Recording:
     def reset(self) -> None:
         """Empty the tape and make it usable anew; what it recorded can no longer be differentiated."""
         self._check_open("reset")
-        self._tape.end()
+        self._end()
         self._is_consumed = self._has_run_backward = self._tape.is_ended = False
 
     def close(self) -> None:
         """End the tape; what it recorded can no longer be differentiated. Closing twice is fine."""
-        self._tape.end()
+        self._end()
         self._is_closed = self._tape.is_ended = True
 
     def _consume(self) -> None:
         self._is_consumed = self._tape.is_ended = True
         self._tape.unwatch()
-        self._tape.start_segment()
+        self._start_segment()
+
+    def _end(self) -> None:
+        self._tape.end()
+        if self._dropping is not None:
+            self._dropping.restart()
 
     def _check_open(self, what: str) -> None:
         if self._is_closed:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .arguments import as_moved
-from .config import SchedulerConfig, SchedulingStrategy, as_member
+from .config import CheckpointConfig, SchedulerConfig, SchedulingStrategy, as_member
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import (
@@ -34,6 +34,8 @@ from .jacobians import matrix_blocks
 from .recording import Recording
 from .schedule import HybridScheduler
 from .tensors import Tensor
+from .transforms.dropping import Dropping
+from .transforms.planning import Plan, plan, prepare
 
 
 class Tape(Recording):
@@ -45,6 +47,7 @@ class Tape(Recording):
     Args:
         persistent: whether `gradient` may be called more than once.
         watch_all: whether float tensors are watched on first use.
+        checkpoint: what is kept of the values recorded inside ``with``; the backward makes the others again.
         scheduler: how `jacobian` is computed: a `SchedulerConfig` or a `HybridScheduler`.
 
     Example:
@@ -59,9 +62,10 @@ class Tape(Recording):
         self,
         persistent: bool = False,
         watch_all: bool = True,
+        checkpoint: CheckpointConfig | None = None,
         scheduler: HybridScheduler | SchedulerConfig | None = None,
     ) -> None:
-        super().__init__(persistent, watch_all)
+        super().__init__(persistent, watch_all, checkpoint)
         #: Chooses how `jacobian` is computed; ask it for `last_decision` and `explain()`.
         self.scheduler = scheduler if isinstance(scheduler, HybridScheduler) else HybridScheduler(scheduler)
 
@@ -98,6 +102,7 @@ class Tape(Recording):
                 "target, or None for ones."
             )
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
+        self._prepare(target_list)
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds)
         with entered(tapes=outer, watch_all=False):
@@ -147,6 +152,7 @@ class Tape(Recording):
         seed = seed_of("backward", loss, gradient)
         create_graph = create_graph or self._is_differentiated(outer, [seed])
         is_last = not (retain_graph or create_graph or outer)
+        self._prepare([loss])
         with entered(tapes=outer, watch_all=False):
             found = sweep(
                 [loss],
@@ -185,6 +191,27 @@ class Tape(Recording):
         made = Gradients(tensors, gradients, delivered)
         made._intermediates = intermediates
         return made
+
+    def checkpoint_plan(self, loss: Any) -> Plan:
+        """Return what a backward of a loss would keep, run again, and hold at most, given the tape's checkpointing.
+
+        Example:
+            >>> x = nt.tensor([1.0, 2.0])
+            >>> with nt.Tape(checkpoint=nt.CheckpointConfig("block", checkpoint_every_n=2)) as tape:
+            ...     loss = nt.sin(nt.exp(nt.sin(nt.exp(x)))).sum()
+            >>> tape.checkpoint_plan(loss).recomputed
+            1
+        """
+        self._check_open("checkpoint_plan")
+        check_target("checkpoint_plan", loss)
+        self._prepare([loss])
+        scope = self._dropping if self._dropping is not None else Dropping()
+        return plan(scope, collect([link_of(loss)]))
+
+    def _prepare(self, targets: Sequence[Value]) -> None:
+        """Get ready for a backward within the tape's memory budget; raise if there is no way."""
+        if self._dropping is not None and self._dropping.budget is not None:
+            prepare(self._dropping, collect([link_of(target) for target in targets]))
 
     def backward_steps(self, loss: Any) -> Iterator[tuple[Record, Any, list[Any]]]:
         """Return the records of a loss's graph one by one, newest first, with the cotangents that came in and went out.
@@ -325,9 +352,15 @@ class GradientTape(Tape):
         self,
         persistent: bool = False,
         watch_all: bool = False,
+        checkpoint: CheckpointConfig | None = None,
         scheduler: HybridScheduler | SchedulerConfig | None = None,
     ) -> None:
-        super().__init__(persistent, watch_all, scheduler)
+        super().__init__(persistent, watch_all, checkpoint, scheduler)
+
+    @classmethod
+    def with_checkpoint_config(cls, config: CheckpointConfig) -> "GradientTape":
+        """Return a tape that keeps of its values what a `CheckpointConfig` says."""
+        return cls(checkpoint=config)
 
     @classmethod
     def with_scheduler_config(cls, config: SchedulerConfig) -> "GradientTape":

@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..kernels.memory import keep_freed_memory
 from .context import State, current
-from .op import NON_DIFFERENTIABLE, Facts, Op, Structure
+from .op import NON_DIFFERENTIABLE, Facts, Op, Structure, same
 from .record import Record, call_site, next_index, note, user_files
 from .value import Lifted, Value, Version, wrap
 from .write import link_version, read_stamp
@@ -56,6 +56,8 @@ def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
             arrays.append(None)
         else:
             arrays.append(as_operand(op, operand, position))
+            if arrays[position] is not operand:  # A list may change, and has no shape: the record is of the array.
+                operands = (*operands[:position], arrays[position], *operands[position + 1 :])
     out = compute_in_scopes(state, op, tuple(arrays), params)
     if cls is None:
         return out
@@ -315,6 +317,11 @@ def _pick(parts: Any, /, *, position: int) -> Any:
     return parts[position]
 
 
+def _copied(x: Any, /) -> Any:
+    """Copy a value."""
+    return x
+
+
 #: Follows an op with several outputs, once for each: so every other record has one output. The sweeps know it, since
 #: its operand is no array.
 PICK = Op(
@@ -325,6 +332,20 @@ PICK = Op(
     facts=Facts(cost=lambda out, parts, position: 0, native_half=True),
 )
 PICK.plans.clear()
+
+#: Records that a value was copied before it is overwritten, where rules read what it was.
+COPY = Op(
+    np.copy,
+    _copied,
+    pulls={"x": same},
+    pushes={"x": same},
+    facts=Facts(
+        cost=lambda out, x: 0,
+        structure=Structure.ELEMENTWISE,
+        linear=frozenset(("x",)),
+        native_half=True,
+    ),
+)
 
 
 def wrap_parts(

@@ -37,20 +37,21 @@ class Buffers:
         self._held: dict[int, _Held] = {}
         self._forget = _forgetter(weakref.ref(self))
 
-    def hold(self, array: Any) -> bool:
-        """Count an array (or each of a tuple) unless its buffer is counted already; say whether it is new."""
+    def hold(self, array: Any) -> None:
+        """Count an array (or each of a tuple), unless its buffer is counted already."""
         if type(array) is tuple:
-            return any([self.hold(part) for part in array])
+            for part in array:
+                self.hold(part)
+            return
         buffer = buffer_of(array)
         if id(buffer) in self._held:
-            return False
+            return
         held = _Held(buffer, self._forget)
         held.key = id(buffer)
         held.nbytes = buffer.nbytes
         self._held[held.key] = held
         self.live += held.nbytes
         self.peak = max(self.peak, self.live)
-        return True
 
     def restart_peak(self) -> None:
         """Forget the peak: the largest count is that of now."""

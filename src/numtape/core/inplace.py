@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DtypeError, OperandError, ShapeError
-from .apply import as_operand, compute_in_scopes, record, tracked_operands
+from .apply import COPY, apply, as_operand, compute_in_scopes, record, tracked_operands
 from .context import current
 from .op import Op
+from .record import Record
 from .value import Value, wrap
 from .write import check_writable, mark_written, read_stamp
 
@@ -17,7 +18,8 @@ def write_op(target: Any, op: Op, operands: tuple[Any, ...]) -> Any:
     if isinstance(target, tuple):
         (target,) = target
     state = current()
-    arrays = tuple(x.array if isinstance(x, Value) else as_operand(op, x) for x in operands)
+    operands = tuple(x if isinstance(x, Value) else as_operand(op, x) for x in operands)
+    arrays = tuple(x.array if isinstance(x, Value) else x for x in operands)
     if not isinstance(target, Value):
         if not isinstance(target, np.ndarray):
             raise OperandError(f"{op.name}: out must be a tensor or an array, not {type(target).__name__}.")
@@ -51,6 +53,7 @@ def write_part(target: Value, op: Op, operands: tuple[Any, ...], params: dict[st
     for operand in operands if state.grad else ():
         if isinstance(operand, Value) and operand.version is not None:
             read_stamp(op, operand)
+    before = _before(target, op, operands, needs)
     # A store that fails leaves no trace: the record comes after it, with the links of before.
     store()
     if not state.grad:
@@ -58,10 +61,22 @@ def write_part(target: Value, op: Op, operands: tuple[Any, ...], params: dict[st
     elif not needs:
         mark_written(target, None)
     else:
-        # What the target held before is another value; as its own link, the record and the target would be a cycle.
-        before = wrap(target.plain, target.array, target.node, target.version)
         links = tuple(before if operand is target else operand for operand in operands)
         mark_written(target, record(op, links, params, needs, target.array, state))
+
+
+def _before(target: Value, op: Op, operands: tuple[Any, ...], needs: int) -> Value:
+    """Return what the target holds before it is written, as another value: as a link, itself would make a cycle.
+
+    It is a copy if the rules of the op read it.
+    """
+    positions, _ = op.kept(needs)
+    is_read = any(operand is target and (positions is None or i in positions) for i, operand in enumerate(operands))
+    if needs and is_read and isinstance(target.node, Record):
+        copied: Value = apply(COPY, (target,), {})
+        return copied
+    array = target.array.copy() if needs and is_read else target.array
+    return wrap(target.plain, array, target.node, None if needs and is_read else target.version)
 
 
 def is_own_write(target: Value, part: Any, view: Any) -> bool:

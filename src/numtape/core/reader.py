@@ -9,8 +9,9 @@ from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
 from .apply import PICK, new_record
 from .context import FREED, current
-from .recompute import Restorer, raise_freed
+from .recompute import raise_freed
 from .record import Block, Gone, Record
+from .restoring import Restorer
 from .value import Value, wrap
 from .write import check_stamp, raise_overwritten, stamp_at
 

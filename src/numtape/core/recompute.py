@@ -1,9 +1,8 @@
-"""Make dropped values again, from the ops, parameters and links of their records. The only place that does so.
+"""Drop values, and make them again from the ops, parameters and links of their records. The only place that does so.
 
 Invariants:
 - An op computes what it computed before, bit for bit: its parameters hold its random draws, and what it reads is at
   hand or made again. A value that was overwritten since is an error, never read.
-- Values that were dropped together (a `Block`) are made again together, once in a sweep, and dropped behind it.
 - Iterative, as every walk here.
 """
 
@@ -12,7 +11,6 @@ from typing import Any, NoReturn
 
 from ..errors import FreedError
 from .apply import PICK, compute
-from .context import FREED
 from .record import Block, Gone, Record
 from .value import Value
 from .write import check_stamp, stamp_at
@@ -85,52 +83,23 @@ def _operand(record: Record, position: int, made: Made) -> Any:
     return link
 
 
-class Restorer:
-    """Puts dropped arrays back for a sweep, and drops them again behind it."""
-
-    __slots__ = ("_members", "_records", "restored")
-
-    def __init__(self, records: Sequence[Record]) -> None:
-        self._records = records
-        #: The records of the sweep by the block that their arrays were dropped in; filled on first need.
-        self._members: dict[Block, list[Record]] | None = None
-        self.restored: dict[Record, Block] = {}
-
-    def restore(self, record: Record) -> Any:
-        """Return the output of a record that is not kept. All that was dropped with it is put back with it."""
-        block = record.array
-        if type(block) is not Block:
-            return value(record)
-        members = [member for member in self._block(block) if member.array is block]
-        if record not in members:  # It belongs to no record of the sweep.
-            return value(record)
-        wanted = set(members)
-        made = remake(missing(members), wanted)
-        for member in members:
-            member.array = made[member]
-            self.restored[member] = block
-        return record.array
-
-    def _block(self, block: Block) -> list[Record]:
-        if self._members is None:
-            self._members = {}
-            for record in self._records:
-                if type(record.array) is Block:
-                    self._members.setdefault(record.array, []).append(record)
-        return self._members.get(block, [])
-
-    def drop(self, record: Record) -> None:
-        """Drop what was put back in a record."""
-        block = self.restored.pop(record, None)
-        if block is not None:
+def drop(records: Iterable[Record], block: Block) -> None:
+    """Drop the arrays of records, oldest first, as far as they can be made again from what is left."""
+    lost: set[Record] = set()
+    for record in records:
+        if not all(_is_readable(record, position, lost) for position in range(len(record.inputs))):
+            if not is_at_hand(record):
+                lost.add(record)
+        elif record.is_kept:
             record.array = block
 
-    def drop_all(self) -> None:
-        """Drop everything that was put back and is still there."""
-        while self.restored:
-            record, block = self.restored.popitem()
-            if record.cell is not FREED:
-                record.array = block
+
+def _is_readable(record: Record, position: int, lost: set[Record]) -> bool:
+    """Say whether an operand of a record is, or can be made, what it was when the record was made."""
+    link = record.inputs[position]
+    if isinstance(link, Value):
+        return link.version is None or link.version[0].count == stamp_at(record, position)
+    return link not in lost if type(link) is Record else type(link) is not Gone
 
 
 def raise_freed(record: Record) -> NoReturn:

@@ -12,9 +12,8 @@ Invariants:
 import itertools
 import sys
 import threading
-from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import numpy as np
 
@@ -90,14 +89,23 @@ class Gone:
         self.dtype = dtype
 
 
+class Limit(Protocol):
+    """Bounds what is made again at once."""
+
+    def room(self) -> float:
+        """Return how many bytes more may be held."""
+
+    def hold(self, array: Any) -> None:
+        """Count what was made again."""
+
+
 class Block:
     """Stands in records for arrays that were dropped together and are made again together."""
 
-    __slots__ = ("room",)
+    __slots__ = ("limit",)
 
-    def __init__(self, room: Callable[[], float] | None = None) -> None:
-        #: Says how many bytes may be made again at once; None if there is no limit.
-        self.room = room
+    def __init__(self, limit: Limit | None = None) -> None:
+        self.limit = limit
 
 
 class Record:

@@ -126,6 +126,7 @@ def reverse(
                         cotangents[link] = cotangent
                     else:
                         accumulate(cotangents, link, cotangent)
+                operand = cotangent = None  # What nobody else holds goes now.
             for observer in observers:
                 observer.on_step(record, g, cotangents)
             if restored:

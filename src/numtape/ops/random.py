@@ -36,7 +36,8 @@ def _drop_again(g: Array, p: float, key: int, counter: int) -> Array:
     transposes={"x": _drop_again},
     structure=Structure.ELEMENTWISE,
     batch=_dropout_batch,
-    cost=lambda out, x, p, key, counter: 2 * math.prod(out),
+    # To draw a number takes as long as some hundred multiplications.
+    cost=lambda out, x, p, key, counter: 128 * math.prod(out),
     to_float=True,
     samples=lambda: [
         sample(values(5, 4), p=0.5, key=1, counter=0),

@@ -1,0 +1,126 @@
+"""Drop the values inside a function, and make them again in the backward: `checkpoint`, `checkpoint_sequential`."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from .. import tree
+from ..core.context import Scope
+from ..core.recompute import drop
+from ..core.record import Block, Record, describe_site
+from ..core.value import Value
+from ..errors import ArgumentError, OperandError, OverwrittenError
+
+
+class Region(Scope):
+    """The records made while it is active. What they read from outside of it is kept, so that they can run again."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self._inside: set[Record] = set()
+
+    def on_record(self, record: Record, operands: Sequence[Any]) -> None:
+        """List a record."""
+        pin(record, operands, self._inside)
+        self.records.append(record)
+        self._inside.add(record)
+
+
+def pin(record: Record, operands: Sequence[Any], inside: "set[Record] | dict[Record, Any]") -> None:
+    """Keep the operands of a record that were made elsewhere than `inside`, whether a rule reads them or not."""
+    for link, operand in zip(record.inputs, operands, strict=False):
+        if type(link) is Record and link not in inside and not link.is_kept and isinstance(operand, Value):
+            link.array = operand.array
+
+
+def checkpoint(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function and keep none of its intermediate values; the backward makes them again.
+
+    The function runs once: what runs again are the ops that it left on the tape, with the same random draws, so the
+    gradients are those of a plain call, bit for bit, by its arguments and by tensors that it captures.
+
+    Args:
+        function: a function of tensors that returns a tensor or a tree of tensors.
+        *args: its arguments.
+        **kwargs: its arguments by name.
+
+    Raises:
+        OperandError: if it returns something else than tensors.
+        OverwrittenError: if it writes to its arguments in place.
+
+    Example:
+        >>> x = nt.tensor([1.0, 2.0], requires_grad=True)
+        >>> y = nt.checkpoint(lambda x: nt.exp(nt.sin(x)), x)
+        >>> [record.is_kept for record in nt.records(y)]
+        [False, False]
+        >>> y.sum().backward()
+    """
+    name = getattr(function, "__qualname__", type(function).__name__)
+    if not callable(function):
+        raise OperandError(
+            f"checkpoint: wants a function and its arguments, not {name} first; call nt.checkpoint(f, x)."
+        )
+    given = [leaf for leaf in tree.leaves((args, kwargs)) if isinstance(leaf, Value)]
+    before = [_writes(value) for value in given]
+    with Region() as region:
+        result = function(*args, **kwargs)
+    for value, count in zip(given, before, strict=True):
+        if _writes(value) != count:
+            assert value.version is not None
+            written = describe_site(value.version[0].code, value.version[0].lasti)
+            raise OverwrittenError(
+                f"checkpoint: {name} writes to its argument {_name(value)} in place, at {written}, so it could not be "
+                "run again; compute a new tensor there, or pass a clone()."
+            )
+    for leaf in tree.leaves(result):
+        if not isinstance(leaf, Value):
+            raise OperandError(
+                f"checkpoint: {name} returned {type(leaf).__name__}; it must return a tensor, or a tuple, list or dict "
+                "of tensors."
+            )
+    drop(region.records, Block())
+    return result
+
+
+def _writes(value: Value) -> int:
+    return value.version[0].count if value.version is not None else 0
+
+
+def _name(value: Value) -> str:
+    given = value.extras.name if value.extras is not None else None
+    return given or f"tensor{list(value.shape)}"
+
+
+def checkpoint_sequential(functions: Iterable[Callable[[Any], Any]], segments: int, x: Any) -> Any:
+    """Pass a tensor through functions one after the other, such as an `nn.Sequential`, checkpointed in segments.
+
+    Args:
+        functions: the functions, or a module that iterates over its layers.
+        segments: into how many stretches of about equal length they are cut; the last one is kept, since the backward
+            needs it first.
+        x: what the first function gets.
+
+    Example:
+        >>> x = nt.tensor([1.0, 2.0], requires_grad=True)
+        >>> nt.checkpoint_sequential([nt.sin, nt.exp, nt.cos, nt.tanh], 2, x).shape
+        (2,)
+    """
+    try:
+        layers = list(functions)
+    except TypeError as error:
+        raise OperandError(
+            f"checkpoint_sequential: wants an nn.Sequential or a list of functions, not {type(functions).__name__}."
+        ) from error
+    if isinstance(segments, bool) or not isinstance(segments, int) or segments < 1:
+        raise ArgumentError(f"checkpoint_sequential: segments is {segments!r}; it must be a positive integer.")
+    segments = min(segments, max(1, len(layers)))
+    ends = [len(layers) * i // segments for i in range(segments + 1)]
+    for start, stop in itertools.pairwise(ends[:-1]):
+        x = checkpoint(_chain, layers[start:stop], x)
+    return _chain(layers[ends[-2] :], x)
+
+
+def _chain(layers: Sequence[Callable[[Any], Any]], x: Any) -> Any:
+    for layer in layers:
+        x = layer(x)
+    return x

@@ -1,0 +1,285 @@
+"""Checkpoint strategies of a tape: what they keep, that the numbers stay the same, that budgets are met."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.insight.activations import Activations
+
+
+class Net:
+    """A deep network of equal layers, whose plain tape keeps two arrays a layer."""
+
+    def __init__(self, depth, width=32, batch=16):
+        rng = np.random.default_rng(0)
+        self.nbytes = 4 * width * batch
+        self.weights = [
+            nt.tensor((rng.standard_normal((width, width)) / width**0.5).astype(np.float32), requires_grad=True)
+            for _ in range(depth)
+        ]
+        self.x = nt.tensor(rng.standard_normal((batch, width)).astype(np.float32))
+
+    def loss(self):
+        h = self.x
+        for w in self.weights:
+            h = nt.gelu(nt.linear(h, w))
+        return (h * h).mean()
+
+    def run(self, config=None):
+        """Return gradients, activation bytes, and the tape."""
+        for w in self.weights:
+            w.grad = None
+        with Activations() as held:
+            with nt.GradientTape(checkpoint=config) as tape:
+                loss = self.loss()
+            tape.backward(loss)
+        return [w.grad.numpy(copy=True) for w in self.weights], held, tape
+
+    def kept(self, config):
+        """Return how many arrays the records keep at the end of the forward."""
+        with nt.GradientTape(checkpoint=config) as tape:
+            loss = self.loss()
+        kept = sum(record.nbytes for record in tape.records if record.is_kept)
+        del loss
+        return kept / self.nbytes
+
+
+@pytest.fixture(scope="module")
+def net():
+    return Net(48)
+
+
+@pytest.fixture(scope="module")
+def plain(net):
+    return net.run()
+
+
+def assert_equal(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+CONFIGS = [
+    nt.CheckpointConfig("none"),
+    nt.CheckpointConfig("auto"),
+    nt.CheckpointConfig("block", checkpoint_every_n=2),
+    nt.CheckpointConfig("block", checkpoint_every_n=7),
+    nt.CheckpointConfig("block", checkpoint_every_n=1000),
+    nt.CheckpointConfig("selective", min_compute_cost=50),
+    nt.CheckpointConfig("selective", min_compute_cost=50, checkpoint_every_n=3),
+    nt.CheckpointConfig("selective", min_compute_cost=1e9),
+    nt.CheckpointConfig("full"),
+    nt.CheckpointConfig("full", memory_budget_mb=0.03),
+    nt.CheckpointConfig("block", checkpoint_every_n=4, memory_budget_mb=0.05),
+    nt.CheckpointConfig("selective", min_compute_cost=50, memory_budget_mb=0.06),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_gradients_are_those_of_a_plain_tape_bit_for_bit(net, plain, config):
+    assert_equal(net.run(config)[0], plain[0])
+
+
+def test_a_plain_tape_keeps_two_arrays_a_layer(net, plain):
+    assert 2 * 48 <= plain[1].peak / net.nbytes <= 2 * 48 + 4
+    assert plain[1].backward_peak <= 1.1 * plain[1].forward_peak
+
+
+def test_block_keeps_every_nth_record(net):
+    # 48 layers of two records and three more for the loss: a value in 8, and the last stretch.
+    assert 11 <= net.kept(nt.CheckpointConfig("block", checkpoint_every_n=8)) <= 11 + 8
+
+
+def test_block_of_one_keeps_what_a_plain_tape_keeps(net):
+    assert net.kept(nt.CheckpointConfig("block")) == net.kept(None)
+
+
+def test_selective_keeps_the_expensive_half(net):
+    assert 48 <= net.kept(nt.CheckpointConfig("selective", min_compute_cost=50)) <= 50
+
+
+def test_selective_keeps_long_chains_of_cheap_ops_here_and_there():
+    x = nt.ones(100, requires_grad=True)
+    config = nt.CheckpointConfig("selective", min_compute_cost=20)
+    with nt.GradientTape(checkpoint=config) as tape:
+        y = x
+        for _ in range(200):
+            y = nt.tanh(y * 1.01)
+    kept = sum(record.is_kept for record in tape.records)
+    assert 5 <= kept <= 100
+    expected = nt.ones(100, requires_grad=True)
+    z = expected
+    for _ in range(200):
+        z = nt.tanh(z * 1.01)
+    z.sum().backward()
+    np.testing.assert_array_equal(tape.gradient(y.sum(), x).numpy(), expected.grad.numpy())
+
+
+def test_full_keeps_a_few_values_between(net, plain):
+    _, held, _ = net.run(nt.CheckpointConfig("full"))
+    assert held.peak <= 0.25 * plain[1].peak
+
+
+def test_full_saves_nine_tenths_of_a_network_of_400_layers():
+    deep = Net(400, width=8, batch=4)
+    expected, held, _ = deep.run()
+    found, less, _ = deep.run(nt.CheckpointConfig("full"))
+    assert_equal(found, expected)
+    assert less.peak <= 0.1 * held.peak
+    config = nt.CheckpointConfig("full", memory_budget_mb=0.049 * held.peak / 2**20)
+    found, least, _ = deep.run(config)
+    assert_equal(found, expected)
+    assert least.peak <= 0.05 * held.peak
+
+
+@pytest.mark.parametrize("tenths", range(2, 11))
+def test_auto_meets_a_budget(net, plain, tenths):
+    budget = plain[1].peak * tenths / 10
+    found, held, _ = net.run(nt.CheckpointConfig(memory_budget_mb=budget / 2**20))
+    assert_equal(found, plain[0])
+    assert held.peak <= 1.05 * budget
+
+
+def transformer():
+    nt.seed(0)
+    layers = [nt.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True) for _ in range(6)]
+    model = nt.nn.Sequential(*layers)
+    x = nt.tensor(np.random.default_rng(0).standard_normal((2, 8, 16)).astype(np.float32))
+    return model, x
+
+
+@pytest.mark.parametrize("tenths", [3, 5, 8])
+def test_auto_meets_a_budget_with_branches_dropout_and_norms(tenths):
+    model, x = transformer()
+    parameters = list(model.parameters())
+
+    def run(config):
+        nt.seed(1)
+        for p in parameters:
+            p.grad = None
+        with Activations() as held:
+            with nt.GradientTape(checkpoint=config) as tape:
+                loss = (model(x) ** 2).mean()
+            tape.backward(loss)
+        return [p.grad.numpy(copy=True) for p in parameters], held.peak
+
+    expected, peak = run(None)
+    budget = peak * tenths / 10
+    found, held = run(nt.CheckpointConfig(memory_budget_mb=budget / 2**20))
+    assert_equal(found, expected)
+    assert held <= 1.05 * budget
+
+
+def test_what_the_plan_predicts_comes_true(net, plain):
+    budget = plain[1].peak * 0.3
+    config = nt.CheckpointConfig(memory_budget_mb=budget / 2**20)
+    with Activations() as held:
+        with nt.GradientTape(checkpoint=config) as tape:
+            loss = net.loss()
+        plan = tape.checkpoint_plan(loss)
+        tape.backward(loss)
+    assert 0.9 * held.peak <= plan.peak_bytes <= 1.1 * held.peak
+    assert plan.kept_bytes <= budget
+    assert plan.recomputed >= 48
+    lines = str(plan).splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["kept", "recomputed", "predicted peak", "predicted extra"]
+
+
+def test_a_budget_that_one_op_exceeds_is_named_at_that_op(net):
+    with (
+        pytest.raises(nt.errors.MemoryBudgetError, match=r"at gelu in .*least possible up to here is 0\.\d+ MB"),
+        nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=0.0001)),
+    ):
+        net.loss()
+
+
+def test_a_budget_that_the_backward_exceeds_is_named_before_it_starts(net):
+    with nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=5 * net.nbytes / 2**20)) as tape:
+        loss = net.loss()
+    with pytest.raises(
+        nt.errors.MemoryBudgetError, match=r"takes (0\.\d+) MB at least, and 0.010 MB were given"
+    ) as caught:
+        tape.backward(loss)
+    least = float(str(caught.value).split("takes ")[1].split(" MB")[0])
+    _, held, _ = net.run(nt.CheckpointConfig(memory_budget_mb=least))
+    assert held.peak <= 1.05 * least * 2**20
+
+
+def test_tensors_that_the_program_holds_count_and_are_not_dropped():
+    x = nt.ones(1000, requires_grad=True)
+    with (
+        nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=20_000 / 2**20)),
+        pytest.raises(nt.errors.MemoryBudgetError, match="Tensors that the program still holds count"),
+    ):
+        [nt.exp(x) for _ in range(10)]
+
+
+def test_a_tape_can_be_entered_again_and_rewound():
+    net = Net(6)
+    expected = net.run()[0]
+    tape = nt.GradientTape(checkpoint=nt.CheckpointConfig("block", checkpoint_every_n=3))
+    for _ in range(3):
+        for w in net.weights:
+            w.grad = None
+        with tape:
+            mark = tape.mark()
+            net.loss()
+            tape.rewind(mark)
+            loss = net.loss()
+        tape.backward(loss)
+        assert_equal([w.grad.numpy() for w in net.weights], expected)
+
+
+def test_second_order_and_persistent_tapes():
+    x = nt.tensor([0.3, 0.7], dtype="float64")
+    config = nt.CheckpointConfig("full")
+
+    def f(x):
+        for _ in range(10):
+            x = nt.sin(nt.exp(x) * x)
+        return x.sum()
+
+    with nt.Tape(checkpoint=config, persistent=True) as outer:
+        with nt.Tape(checkpoint=config) as inner:
+            y = f(x)
+        dy = inner.gradient(y, x)
+        total = dy.sum()
+    expected = nt.hessian(f)(x.numpy()).sum(0)
+    np.testing.assert_allclose(outer.gradient(total, x).numpy(), expected, rtol=1e-12)
+    np.testing.assert_array_equal(outer.gradient(y, x).numpy(), outer.gradient(y, x).numpy())
+
+
+def test_the_scope_ends_with_the_block():
+    tape = nt.GradientTape(checkpoint=nt.CheckpointConfig("full"))
+    x = nt.ones(3, requires_grad=True)
+    with tape:
+        nt.exp(x)
+    y = nt.exp(nt.exp(x))
+    assert all(record.is_kept for record in nt.records(y))
+    tape.start_recording()
+    nt.exp(x)
+    tape.stop_recording()
+    z = nt.exp(nt.exp(x))
+    assert all(record.is_kept for record in nt.records(z))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"strategy": "blok"}, "strategy is 'blok'; it must be one of 'none', 'selective', 'block', 'full', 'auto'."),
+        ({"checkpoint_every_n": 0}, "checkpoint_every_n is 0; it must be a positive integer."),
+        ({"checkpoint_every_n": 1.5}, "checkpoint_every_n is 1.5; it must be a positive integer."),
+        ({"memory_budget_mb": -1}, "memory_budget_mb is -1; it must be a number from 0 on."),
+        ({"min_compute_cost": "a"}, "min_compute_cost is 'a'; it must be a number from 0 on."),
+    ],
+)
+def test_wrong_settings_are_named(arguments, message):
+    with pytest.raises(nt.errors.ArgumentError) as caught:
+        nt.CheckpointConfig(**arguments)
+    assert str(caught.value) == f"CheckpointConfig: {message}"
+
+
+def test_something_else_than_a_config_is_named():
+    with pytest.raises(nt.errors.OperandError) as caught:
+        nt.Tape(checkpoint="full")
+    assert str(caught.value) == "Tape: checkpoint must be an nt.CheckpointConfig, not str."
