@@ -96,6 +96,7 @@ if _TYPE_CHECKING:
     from .transforms.checkpoint import checkpoint_sequential as checkpoint_sequential
     from .transforms.custom import custom_gradient as custom_gradient
     from .transforms.custom_ops import custom_op as custom_op
+    from .transforms.loops import checkpoint_loop as checkpoint_loop
 
 #: What is imported when it is first asked for, and from where: not every program needs it.
 _LAZY = {
@@ -110,6 +111,7 @@ _LAZY = {
     "ValidationResult": "testing.checker",
     "check_gradients": "testing.gradients",
     "checkpoint": "transforms.checkpoint",
+    "checkpoint_loop": "transforms.loops",
     "checkpoint_sequential": "transforms.checkpoint",
     "custom_gradient": "transforms.custom",
     "custom_op": "transforms.custom_ops",

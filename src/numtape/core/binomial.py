@@ -119,17 +119,17 @@ def best_step(units: int, slots: int) -> int:
     """Return after how many units to keep the first state."""
     rounds = _rounds(units, slots)
     # The part before the state can then be walked back in one round less, the part behind it with one slot less.
-    return max(1, _reach(slots, rounds - 2), units - _reach(slots - 1, rounds))
+    return max(1, reach(slots, rounds - 2), units - reach(slots - 1, rounds))
 
 
 def _rounds(units: int, slots: int) -> int:
     """Return how often a unit is run again at most."""
     rounds = 0
-    while _reach(slots, rounds) < units:
+    while reach(slots, rounds) < units:
         rounds += 1
     return rounds
 
 
-def _reach(slots: int, rounds: int) -> int:
+def reach(slots: int, rounds: int) -> int:
     """Return how many units can be walked back if none is run again more than `rounds` times."""
     return math.comb(slots + 1 + rounds, slots + 1) if rounds >= 0 else 0

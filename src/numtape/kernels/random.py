@@ -46,6 +46,20 @@ def uniform(key: int, counter: int, shape: tuple[int, ...]) -> NDArray:
     return ((words(key, counter, count) >> np.uint64(11)) * 2.0**-53).reshape(shape)
 
 
+#: How many draws of `chances` a word gives.
+CHANCES_PER_WORD = 2
+
+
+def chances(key: int, counter: int, shape: tuple[int, ...], probability: float) -> NDArray:
+    """Return True with a probability for each element, from 32 bits each: the lower half of a word comes first."""
+    count = int(np.prod(shape))
+    drawn = words(key, counter, -(-count // CHANCES_PER_WORD)).astype("<u8", copy=False).view("<u4")[:count]
+    if probability * 2.0**32 < 0.5:
+        return np.zeros(shape, bool)
+    happens: NDArray = drawn.reshape(shape) <= np.uint32(round(probability * 2.0**32) - 1)
+    return happens
+
+
 def rounded(drawn: NDArray, low: float, high: float, dtype: Dtype) -> NDArray:
     """Return float64 values of [low, high) in another dtype, where rounding must not take them out of the range."""
     out = np.asarray(drawn, np.float64).astype(dtype)

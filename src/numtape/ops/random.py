@@ -15,16 +15,16 @@ from ..kernels import random as kernels
 from .samples import rejected, sample, values
 
 
-def _mask(shape: Shape, p: float, key: int, counter: int) -> Any:
+def _mask(shape: Shape, p: float, key: int, counter: int, dtype: Any) -> Any:
     """Return 1 / (1 - p) where an element survives and 0 where it is dropped."""
     if p >= 1.0:
-        return np.zeros(shape)
-    return (kernels.uniform(key, counter, shape) >= p) / (1.0 - p)
+        return np.zeros(shape, dtype)
+    return kernels.chances(key, counter, shape, 1.0 - p) * dtype.type(1.0 / (1.0 - p))
 
 
 def _dropout_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     (x,) = operands
-    return x * _mask(x.shape[1:], **params).astype(x.dtype)
+    return x * _mask(x.shape[1:], **params, dtype=x.dtype)
 
 
 def _drop_again(g: Array, p: float, key: int, counter: int) -> Array:
@@ -36,8 +36,8 @@ def _drop_again(g: Array, p: float, key: int, counter: int) -> Array:
     transposes={"x": _drop_again},
     structure=Structure.ELEMENTWISE,
     batch=_dropout_batch,
-    # To draw a number takes as long as some hundred multiplications.
-    cost=lambda out, x, p, key, counter: 128 * math.prod(out),
+    # Ten rounds of Philox, of some ten operations each, give eight numbers; comparing and scaling take the rest.
+    cost=lambda out, x, p, key, counter: 16 * math.prod(out),
     to_float=True,
     samples=lambda: [
         sample(values(5, 4), p=0.5, key=1, counter=0),
@@ -55,7 +55,7 @@ def _dropout(x: Array, /, *, p: float = 0.5, key: int = 0, counter: int = 0) -> 
     """Drop elements at random, with the mask of a stream's key and counter."""
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout: p is {p}; a probability lies between 0 and 1.")
-    return x * _mask(x.shape, p, key, counter).astype(x.dtype)
+    return x * _mask(x.shape, p, key, counter, x.dtype)
 
 
 @face_of(_dropout)
@@ -70,9 +70,9 @@ def dropout(x: Array, p: float = 0.5, training: bool = True, rng: Any = None) ->
 
     Example:
         >>> nt.dropout(np.ones(4), p=0.5, rng=0).tolist()
-        [0.0, 2.0, 2.0, 2.0]
+        [0.0, 2.0, 2.0, 0.0]
     """
     if not training:
         return x
-    key, counter = stream_of(rng).take(math.prod(np.shape(x)))
+    key, counter = stream_of(rng).take(-(-math.prod(np.shape(x)) // kernels.CHANCES_PER_WORD))
     return _dropout(x, p=p, key=key, counter=counter)

@@ -135,7 +135,7 @@ class _CustomGradient:
         call, operands = self._bind(args, kwargs)
         state = current()
         if state.grad and state.watch_all:
-            for value in _captured(self.function):
+            for value in captured_by(self.function):
                 watch_on_use(state, value)
         if not operands:
             return self._run(call, operands)[0]
@@ -217,7 +217,11 @@ class _CustomGradient:
     def _pull(self, g: Any, operands: tuple[Any, ...], call: _Call) -> list[Any]:
         """Return the cotangents of all operands."""
         tensors = [_as_tensor(x) for x in operands]
-        gs = tuple(None if part is None else _as_tensor(part) for part in (g if isinstance(g, tuple) else (g,)))
+        # A pull function may write to what it gets, which others read.
+        gs = tuple(
+            wrap(Tensor, part.copy()) if isinstance(part, np.ndarray) else part
+            for part in (g if isinstance(g, tuple) else (g,))
+        )
         moved = gs if isinstance(g, tuple) else gs[0]
         if is_recorded((g, *operands)):
             recorded: list[Any] = run_on_tape(
@@ -331,7 +335,7 @@ def _arguments(bound: inspect.BoundArguments) -> tuple[list[str], list[Any]]:
     return names, values
 
 
-def _captured(function: Callable[..., Any]) -> Iterator[Any]:
+def captured_by(function: Callable[..., Any]) -> Iterator[Any]:
     """Yield the tensors that a function refers to without getting them as arguments."""
     if inspect.isfunction(function):
         names = inspect.getclosurevars(function)

@@ -1,0 +1,114 @@
+"""States of a loop: trees whose float tensors move on, kept at some of the steps."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import tree
+from ..core.binomial import best_step, reach
+from ..core.stream import thread_stream
+from ..core.value import Value, wrap
+from ..dtypes import is_float
+from ..errors import OperandError
+from ..tensors import Tensor
+
+
+class Snapshot(NamedTuple):
+    """The state before a step, and where the thread's random stream stood."""
+
+    number: int
+    state: Any
+    stream: tuple[int, int]
+
+
+class Places:
+    """Where states are kept in the first run: at the best places, or evenly if the number of steps is not known."""
+
+    def __init__(self, length: int | None, snapshots: int) -> None:
+        self.snapshots = snapshots
+        self.stride = 1
+        self.chosen: set[int] | None = None
+        if length is not None:
+            self.chosen = {0}
+            number, free = 0, snapshots - 1
+            while free > 0 and length - number > 1:
+                number += best_step(length - number, free)
+                free -= 1
+                self.chosen.add(number)
+
+    def keeps(self, number: int) -> bool:
+        """Say whether the state before a step is kept."""
+        if self.chosen is not None:
+            return number in self.chosen
+        if number >= self.stride * self.snapshots:
+            self.stride *= 2
+        return number % self.stride == 0
+
+    def still_keeps(self, number: int) -> bool:
+        """Say whether a state that was kept still is."""
+        return self.chosen is not None or number % self.stride == 0
+
+
+def enough(length: int) -> int:
+    """Return how many snapshots it takes so that no step runs again more than twice."""
+    snapshots = 1
+    while reach(snapshots - 1, 2) < length:
+        snapshots += 1
+    return snapshots
+
+
+def _is_moved(leaf: Any) -> bool:
+    return isinstance(leaf, Value) and is_float(leaf.dtype)
+
+
+def tensors_of(state: Any) -> list[Any]:
+    """Return the float tensors of a state."""
+    return [leaf for leaf in tree.leaves(state) if _is_moved(leaf)]
+
+
+def with_tensors(state: Any, tensors: Sequence[Any]) -> Any:
+    """Return a state with other float tensors."""
+    rest = iter(tensors)
+    return tree.map(lambda leaf: next(rest) if _is_moved(leaf) else leaf, state)
+
+
+def detached(state: Any) -> Any:
+    return with_tensors(state, [wrap(Tensor, x.array) for x in tensors_of(state)])
+
+
+def tracked(state: Any) -> Any:
+    copies = [wrap(Tensor, x.array) for x in tensors_of(state)]
+    for copy in copies:
+        copy.requires_grad = True
+    return with_tensors(state, copies)
+
+
+def snapshot(state: Any, number: int) -> Snapshot:
+    stream = thread_stream()
+    return Snapshot(number, detached(state), (stream.key, stream.counter))
+
+
+def checksum(state: Any) -> int:
+    total = 0
+    for value in tensors_of(state):
+        total = zlib.crc32(np.ascontiguousarray(value.array).view(np.uint8).data, total)
+    return total
+
+
+def check_state(before: Any, after: Any, number: int) -> None:
+    """Raise if a step changed the form of the state."""
+    old, new = tree.leaves(before), tree.leaves(after)
+    if len(old) != len(new):
+        raise OperandError(
+            f"checkpoint_loop: step {number} returned a state of {len(new)} parts, and got one of {len(old)}; a step "
+            "returns a state of the same form."
+        )
+    for a, b in zip(old, new, strict=True):
+        if _is_moved(a) and not (_is_moved(b) and a.shape == b.shape and a.dtype == b.dtype):
+            got = f"a tensor of shape {b.shape} and dtype {b.dtype}" if isinstance(b, Value) else type(b).__name__
+            raise OperandError(
+                f"checkpoint_loop: step {number} returned {got} for a tensor of shape {a.shape} and dtype {a.dtype} of "
+                "the state; a step returns a state of the same form."
+            )

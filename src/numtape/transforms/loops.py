@@ -1,0 +1,349 @@
+"""Differentiate long loops in little memory: `checkpoint_loop` keeps some states and runs the steps between again."""
+
+import inspect
+import itertools
+import zlib
+from array import array as numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._typing import NDArray
+from ..core.apply import apply, watch_on_use
+from ..core.binomial import best_step
+from ..core.context import Scope, current, entered
+from ..core.gradients import link_of, sweep
+from ..core.op import Facts, Op
+from ..core.record import Record
+from ..core.reverse import reverse
+from ..core.stream import Stream, thread_stream
+from ..core.streaming import StreamingTape
+from ..core.value import Value
+from ..errors import ArgumentError, GradientError, NotDifferentiableError, OperandError
+from .custom import captured_by, per_output
+from .loop_states import (
+    Places,
+    Snapshot,
+    check_state,
+    checksum,
+    detached,
+    enough,
+    snapshot,
+    tensors_of,
+    tracked,
+    with_tensors,
+)
+from .transposing import is_recorded
+
+
+def checkpoint_loop(
+    step: Callable[..., Any],
+    state: Any,
+    n: int | None = None,
+    *,
+    until: Callable[[Any], Any] | None = None,
+    snapshots: int | None = None,
+    verify: bool = False,
+) -> Any:
+    """Apply `step` to a state again and again, and keep only some of the states for the backward.
+
+    The backward runs `step` again from the states that were kept: at the best places for a known number of steps, so
+    that no other choice runs fewer again, and evenly for an unknown one. Memory goes by the number of snapshots, not of
+    steps. Random draws of nt repeat. Tensors that `step` captures get their gradients.
+
+    Args:
+        step: a function from state to state, or of state and number of the step, that can be run again.
+        state: a tree of tensors; what else is in it is passed on as it is.
+        n: the number of steps; None if `until` tells.
+        until: a function of the state that says when to stop.
+        snapshots: how many states are kept; by default so many that no step runs more than three times.
+        verify: raise if a step that runs again gives other values. Other ops or shapes always raise.
+
+    Returns:
+        The last state.
+
+    Example:
+        >>> x = nt.tensor(1.0, requires_grad=True)
+        >>> y = nt.checkpoint_loop(lambda x: x + 0.001 * nt.sin(x), x, 1000)
+        >>> y.backward()
+        >>> len(nt.records(y)) <= 2
+        True
+    """
+    loop = _Loop(step, n, until, snapshots, verify)
+    if not current().grad or any(isinstance(tape, StreamingTape) for tape in current().tapes):
+        return loop.run_plainly(state)  # Nothing is kept anyway.
+    return loop.record(state)
+
+
+class _Watcher(Scope):
+    """Notes what a step does: its ops and shapes, and the tracked tensors that it takes from outside."""
+
+    def __init__(self, captured: dict[Any, Value]) -> None:
+        self.captured = captured
+        self.trace = 0
+        self.inside: set[Any] = set()
+
+    def on_record(self, record: Record, operands: Sequence[Any]) -> None:
+        """Add a record to the trace, and its operands from outside to what is captured."""
+        self.inside.add(record)
+        self.trace = zlib.crc32(f"{record.op.name}{record.shape}{record.dtype}".encode(), self.trace)
+        for operand in operands:
+            if isinstance(operand, Value) and operand.node is not None:
+                link = link_of(operand)
+                if link not in self.inside and link not in self.captured:
+                    self.captured[link] = operand
+
+
+class _Loop:
+    """A loop that ran: how to run it again."""
+
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        n: int | None,
+        until: Callable[[Any], Any] | None,
+        snapshots: int | None,
+        verify: bool,
+    ) -> None:
+        if (n is None) == (until is None):
+            raise ArgumentError("checkpoint_loop: give n, the number of steps, or until, which says when to stop.")
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0):
+            raise ArgumentError(f"checkpoint_loop: n is {n!r}; it must be a number of steps.")
+        if snapshots is not None and (isinstance(snapshots, bool) or not isinstance(snapshots, int) or snapshots < 1):
+            raise ArgumentError(f"checkpoint_loop: snapshots is {snapshots!r}; it must be a positive integer.")
+        if not callable(step):
+            raise OperandError(f"checkpoint_loop: step must be a function, not {type(step).__name__}.")
+        self.step = step
+        self.takes_number = _takes_two(step)
+        self.until = until
+        self.verify = verify
+        self.length = n
+        self.snapshots = snapshots or (enough(n) if n is not None else 64)
+        self.kept: list[Snapshot] = []
+        #: For each step, a number that tells its ops and shapes; with `verify`, one that tells its values.
+        self.traces = numbers("L")
+        self.values = numbers("L")
+        #: The tracked tensors that steps take from outside.
+        self.captured: list[Value] = []
+        #: The outputs of the first run, until they are recorded.
+        self.fresh: tuple[NDArray, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"<loop of {self.length} steps>"
+
+    def call(self, state: Any, number: int) -> Any:
+        """Run one step."""
+        after = self.step(state, number) if self.takes_number else self.step(state)
+        check_state(state, after, number)
+        return after
+
+    def is_over(self, state: Any, number: int) -> bool:
+        """Say whether a state is the last."""
+        if self.until is None:
+            return number == self.length
+        return bool(self.until(state))
+
+    def run_plainly(self, state: Any) -> Any:
+        """Run the loop without keeping anything."""
+        for number in itertools.count():
+            if self.is_over(state, number):
+                return state
+            state = self.call(state, number)
+        return state
+
+    def record(self, state: Any) -> Any:
+        """Run the loop, and leave one record of it."""
+        ambient = current()
+        if ambient.watch_all:
+            for value in captured_by(self.step):
+                watch_on_use(ambient, value)
+        captured: dict[Any, Value] = {}
+        last = self._run_first(detached(state), captured)
+        if self.length == 0:
+            return state
+        self.captured = list(captured.values())
+        self.fresh = tuple(value.array for value in tensors_of(last))
+        operands = [*tensors_of(state), *self.captured]
+        if not operands:
+            return last
+        made = apply(LOOP, operands, {"loop": self})
+        return with_tensors(last, made if isinstance(made, tuple) else (made,))
+
+    def _run_first(self, state: Any, captured: dict[Any, Value]) -> Any:
+        """Run the loop step by step, without a tape around it; keep states, note captured tensors and traces."""
+        places = Places(self.length, self.snapshots)
+        with entered(tapes=(), watch_all=False):
+            number = 0
+            while not self.is_over(state, number):
+                if places.keeps(number):
+                    self.kept = [kept for kept in self.kept if places.still_keeps(kept.number)]
+                    self.kept.append(snapshot(state, number))
+                state, watcher = self._watched(state, number, captured)
+                self.traces.append(watcher.trace)
+                if self.verify:
+                    self.values.append(checksum(state))
+                number += 1
+        self.length = number
+        return state
+
+    def _watched(self, state: Any, number: int, captured: dict[Any, Value]) -> tuple[Any, _Watcher]:
+        """Run one step on tracked copies of a state, so that its ops are seen."""
+        start = tracked(state)
+        watcher = _Watcher(captured)
+        watcher.inside.update(map(link_of, tensors_of(start)))
+        with watcher:
+            after = self.call(start, number)
+        return detached(after), watcher
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Return the cotangents of the first state's tensors and of captured tensors, given those of the last."""
+        assert self.length is not None
+        before = thread_stream()
+        moved = list(cotangents)
+        totals: list[Any] = [None] * len(self.captured)
+        kept = list(self.kept)
+        end = self.length
+        try:
+            while end:
+                top = kept[-1]
+                if top.number == end:
+                    kept.pop()
+                    continue
+                free = self.snapshots - len(kept)
+                units = end - top.number
+                if units > 1:
+                    ahead = best_step(units, free) if free > 0 else units - 1
+                    top = self._advance(top, ahead)
+                    if free > 0:
+                        kept.append(top)
+                        continue
+                moved = self._pull_step(top, moved, totals)
+                end -= 1
+        finally:
+            current().thread.stream = before
+        return [*moved, *totals]
+
+    def _advance(self, start: Snapshot, steps: int) -> Snapshot:
+        """Run steps again, and return the state after them."""
+        state = start.state
+        current().thread.stream = Stream(*start.stream)
+        with entered(grad=False):
+            for number in range(start.number, start.number + steps):
+                state = self.call(state, number)
+            return snapshot(state, start.number + steps)
+
+    def _pull_step(self, start: Snapshot, moved: list[Any], totals: list[Any]) -> list[Any]:
+        """Run a step on the tape, pull cotangents through it, and add to those of captured tensors."""
+        current().thread.stream = Stream(*start.stream)
+        state = tracked(start.state)
+        sources = [*map(link_of, tensors_of(state)), *map(link_of, self.captured)]
+        watcher = _Watcher({})
+        watcher.inside.update(sources)
+        with watcher:
+            after = self.call(state, start.number)
+        self._compare(start.number, detached(after), watcher)
+        seeds = [
+            (link_of(out), g) for out, g in zip(tensors_of(after), moved, strict=True) if g is not None and out.node
+        ]
+        found = reverse(seeds, sources) if seeds else {}
+        for i, value in enumerate(self.captured):
+            g = found.get(link_of(value))
+            if g is not None:
+                totals[i] = g if totals[i] is None else totals[i] + g
+        return [found.get(link_of(x)) for x in tensors_of(state)]
+
+    def _compare(self, number: int, state: Any, watcher: _Watcher) -> None:
+        """Raise if a step that ran again did something else."""
+        name = getattr(self.step, "__qualname__", type(self.step).__name__)
+        if watcher.trace != self.traces[number]:
+            raise GradientError(
+                f"checkpoint_loop: step {number} of {name} ran other ops, or on other shapes, when it ran again for "
+                "the backward. A step must depend on its state, its number and what does not change; keep what "
+                "changes in the state."
+            )
+        if self.verify and checksum(state) != self.values[number]:
+            raise GradientError(
+                f"checkpoint_loop: step {number} of {name} gave other values when it ran again for the backward. Draw "
+                "random numbers with nt, and keep what changes in the state."
+            )
+
+
+def _takes_two(step: Callable[..., Any]) -> bool:
+    """Say whether a step wants its number."""
+    try:
+        parameters = inspect.signature(step).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters) >= 2
+
+
+def _forward(arrays: tuple[NDArray, ...], /, *, loop: _Loop) -> Any:
+    """Return the tensors of the last state: those of the first run, or of another one from the first state."""
+    outs = loop.fresh
+    loop.fresh = None
+    if outs is None:
+        before = thread_stream()
+        current().thread.stream = Stream(*loop.kept[0].stream)
+        try:
+            with entered(grad=False, tapes=(), watch_all=False, scopes=()):
+                state = loop.kept[0].state
+                for number in range(loop.length or 0):
+                    state = loop.call(state, number)
+        finally:
+            current().thread.stream = before
+        outs = tuple(value.array for value in tensors_of(state))
+    return outs if len(outs) > 1 else outs[0]
+
+
+def _loop(operands: Any, /, *, loop: _Loop) -> Any:
+    """Apply a step to a state many times."""
+    raise NotImplementedError
+
+
+def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
+    """Return the cotangents of the first state and of captured tensors."""
+    moved = list(g) if isinstance(g, tuple) else [g]
+    if is_recorded((g, *operands)):
+        found = _pull_recorded(moved, operands, loop)
+    else:
+        with entered(grad=True, tapes=(), watch_all=False, scopes=()):
+            found = loop.pull(moved)
+    return [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(found, operands, strict=True)]
+
+
+def _pull_recorded(moved: list[Any], operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
+    """Do the same on tensors, for higher orders: the whole loop runs on the tape."""
+    inputs = operands[: len(operands) - len(loop.captured)]
+    state = with_tensors(loop.kept[0].state, inputs)
+    before = thread_stream()
+    current().thread.stream = Stream(*loop.kept[0].stream)
+    try:
+        for number in range(loop.length or 0):
+            state = loop.call(state, number)
+    finally:
+        current().thread.stream = before
+    pairs = [
+        (out, g) for out, g in zip(tensors_of(state), moved, strict=True) if g is not None and out.node is not None
+    ]
+    sources = [*inputs, *loop.captured]
+    found = sweep([out for out, _ in pairs], [g for _, g in pairs], sources, create_graph=True)
+    return [found.get(link_of(source)) for source in sources]
+
+
+def _push(t: Any, operands: tuple[Any, ...], index: int, loop: _Loop) -> Any:
+    raise NotDifferentiableError(
+        "checkpoint_loop: a recorded loop has no forward sweep; use reverse mode, or nt.jvp of what calls it."
+    )
+
+
+LOOP = Op(
+    _forward,
+    _loop,
+    pulls={},
+    pushes={"operands": _push},
+    joint=_pull,
+    is_variadic=True,
+    facts=Facts(cost=per_output),
+)

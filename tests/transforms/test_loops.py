@@ -1,0 +1,214 @@
+"""`nt.checkpoint_loop`: a long loop differentiated in the memory of a few states."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.core.binomial import advances
+from numtape.insight.activations import Activations
+
+
+def plain_loop(step, state, n):
+    for _ in range(n):
+        state = step(state)
+    return state
+
+
+def pendulum(state):
+    angle, speed = state
+    return angle + 0.01 * speed, speed - 0.01 * nt.sin(angle)
+
+
+def start():
+    return tuple(nt.tensor(v, dtype="float64", requires_grad=True) for v in (1.0, 0.5))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 10, 97])
+@pytest.mark.parametrize("snapshots", [1, 2, 5, None])
+def test_gradients_equal_those_of_the_plain_loop_bit_for_bit(n, snapshots):
+    x, v = start()
+    angle, speed = plain_loop(pendulum, (x, v), n)
+    (angle * 2.0 + speed).backward()
+    a, b = start()
+    angle2, speed2 = nt.checkpoint_loop(pendulum, (a, b), n, snapshots=snapshots)
+    assert angle2.item() == angle.item()
+    (angle2 * 2.0 + speed2).backward()
+    assert (a.grad.item(), b.grad.item()) == (x.grad.item(), v.grad.item())
+
+
+def test_only_one_record_is_left_and_steps_run_as_often_as_the_best_schedule_says():
+    runs = []
+
+    def step(x):
+        runs.append(1)
+        return nt.sin(x) * 1.1
+
+    x = nt.tensor(0.5, requires_grad=True)
+    y = nt.checkpoint_loop(step, x, 50, snapshots=4)
+    assert [record.op.name for record in nt.records(y)] == ["loop"]
+    assert len(runs) == 50
+    y.backward()
+    # Once more each for the pull; and what the schedule advances, beyond the first run that placed three states.
+    assert len(runs) - 100 < advances(50, 3)
+
+
+def test_captured_tensors_and_intermediates_get_their_gradients():
+    w = nt.tensor([0.1, 0.2], dtype="float64", requires_grad=True)
+    twice = w * 2.0
+    controls = nt.tensor(np.linspace(0, 1, 30), requires_grad=True)
+
+    def step(x, i):
+        return x + 0.1 * nt.tanh(x * twice) + 0.01 * controls[i]
+
+    x = nt.tensor([1.0, -1.0], dtype="float64", requires_grad=True)
+    nt.checkpoint_loop(step, x, 30, snapshots=3).sum().backward()
+    found = [t.grad.numpy(copy=True) for t in (x, w, controls)]
+    for t in (x, w, controls):
+        t.grad = None
+    state = x
+    twice = w * 2.0
+    for i in range(30):
+        state = step(state, i)
+    state.sum().backward()
+    for a, b in zip(found, (x, w, controls), strict=True):
+        np.testing.assert_allclose(a, b.grad.numpy(), rtol=1e-14)
+
+
+def test_a_tape_that_watches_everything_sees_what_the_step_captures():
+    rate = nt.tensor(0.3, dtype="float64")
+    x = nt.tensor(1.0, dtype="float64")
+    with nt.Tape() as tape:
+        y = nt.checkpoint_loop(lambda x: x - 0.1 * rate * x, x, 20)
+    grads = tape.backward(y)
+    assert grads[x].item() == pytest.approx(0.97**20, rel=1e-14)
+    assert grads[rate].item() == pytest.approx(-0.1 * 20 * 0.97**19, rel=1e-13)
+
+
+def test_an_unknown_number_of_steps():
+    def half(x):
+        return x * 0.5
+
+    x = nt.tensor(8.0, dtype="float64", requires_grad=True)
+    y = nt.checkpoint_loop(half, x, until=lambda x: x.item() < 1e-30, snapshots=4)
+    y.backward()
+    assert y.item() < 1e-30 <= 2 * y.item()
+    assert x.grad.item() == y.item() / 8.0
+
+
+def test_random_draws_repeat_and_the_stream_goes_on():
+    def step(x):
+        return nt.dropout(x * 1.01, 0.1)
+
+    nt.seed(5)
+    x = nt.ones(50, requires_grad=True)
+    y = plain_loop(step, x, 40)
+    after = nt.rand(1).item()
+    y.sum().backward()
+    nt.seed(5)
+    z = nt.ones(50, requires_grad=True)
+    out = nt.checkpoint_loop(step, z, 40, snapshots=3)
+    assert nt.rand(1).item() == after
+    before = nt.rand(1).item()
+    nt.seed(7)
+    expected = nt.rand(1).item()
+    nt.seed(7)
+    out.sum().backward()
+    assert nt.rand(1).item() == expected
+    assert before != expected
+    np.testing.assert_array_equal(z.grad.numpy(), x.grad.numpy())
+
+
+def test_memory_goes_by_snapshots():
+    w = nt.tensor(np.eye(50) * 0.99, requires_grad=True)
+    x = nt.ones(50, dtype="float64", requires_grad=True)
+
+    def step(x):
+        return nt.tanh(w @ x)
+
+    peaks = []
+    for n in (100, 400):
+        with Activations() as held:
+            nt.checkpoint_loop(step, x, n, snapshots=5).sum().backward()
+        peaks.append(held.peak)
+    assert peaks[1] <= peaks[0] * 1.1
+
+
+def test_higher_orders_and_forward_mode():
+    def f(x):
+        return nt.checkpoint_loop(lambda x: nt.sin(x) * 1.2, x, 12, snapshots=3)
+
+    def plain(x):
+        return plain_loop(lambda x: nt.sin(x) * 1.2, x, 12)
+
+    assert nt.grad(nt.grad(f))(0.7) == pytest.approx(nt.grad(nt.grad(plain))(0.7), rel=1e-13)
+    assert nt.jvp(f, 0.7, 1.0) == pytest.approx(nt.jvp(plain, 0.7, 1.0), rel=1e-14)
+    x = np.linspace(0.1, 0.9, 3)
+    np.testing.assert_allclose(nt.jacobian(f, mode="reverse")(x), nt.jacobian(plain)(x), rtol=1e-13)
+
+
+def test_it_works_inside_checkpoint_and_a_budgeted_tape():
+    x = nt.tensor([0.5, 0.6], dtype="float64", requires_grad=True)
+
+    def f(x):
+        return nt.exp(nt.checkpoint_loop(nt.sin, nt.exp(x), 10, snapshots=2))
+
+    expected = nt.grad(lambda x: nt.exp(plain_loop(nt.sin, nt.exp(x), 10)).sum())(x.numpy())
+    nt.checkpoint(f, x).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
+
+
+def test_a_step_that_does_something_else_when_it_runs_again_is_named():
+    calls = []
+
+    def step(x):
+        calls.append(1)
+        return nt.sin(x) if len(calls) <= 10 else nt.cos(x)
+
+    y = nt.checkpoint_loop(step, nt.tensor(1.0, requires_grad=True), 10)
+    with pytest.raises(nt.errors.GradientError, match=r"step 9 of .* ran other ops, or on other shapes"):
+        y.backward()
+
+
+def test_verify_finds_other_values():
+    calls = []
+
+    def step(x):
+        calls.append(1)
+        return nt.sin(x) * float(len(calls))
+
+    y = nt.checkpoint_loop(step, nt.tensor(1.0, requires_grad=True), 5, verify=True)
+    with pytest.raises(nt.errors.GradientError, match=r"step 4 of .* gave other values when it ran again"):
+        y.backward()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "checkpoint_loop: give n, the number of steps, or until, which says when to stop."),
+        ({"n": -1}, "checkpoint_loop: n is -1; it must be a number of steps."),
+        ({"n": 1.5}, "checkpoint_loop: n is 1.5; it must be a number of steps."),
+        ({"n": 5, "snapshots": 0}, "checkpoint_loop: snapshots is 0; it must be a positive integer."),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises(nt.errors.ArgumentError) as caught:
+        nt.checkpoint_loop(nt.sin, nt.ones(1), **arguments)
+    assert str(caught.value) == message
+
+
+def test_a_step_that_changes_the_form_of_the_state_is_named():
+    with pytest.raises(nt.errors.OperandError, match="step 0 returned a state of 1 parts, and got one of 2"):
+        nt.checkpoint_loop(lambda s: (s[0],), (nt.ones(1), nt.ones(2)), 3)
+    with pytest.raises(nt.errors.OperandError, match=r"step 0 returned a tensor of shape \(2,\) and dtype"):
+        nt.checkpoint_loop(lambda s: nt.concatenate([s, s]), nt.ones(1), 3)
+
+
+@pytest.mark.soak
+def test_a_hundred_thousand_steps():
+    x, v = start()
+    angle, speed = nt.checkpoint_loop(pendulum, (x, v), 100_000)
+    (angle + speed).backward()
+    a, b = start()
+    angle, speed = plain_loop(pendulum, (a, b), 100_000)
+    (angle + speed).backward()
+    assert (x.grad.item(), v.grad.item()) == (a.grad.item(), b.grad.item())
