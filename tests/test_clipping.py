@@ -183,3 +183,14 @@ def test_what_is_wrong_is_said(call, kind, text):
     with pytest.raises(kind) as caught:
         call()
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("order", [2.0, math.inf])
+def test_a_gradient_that_is_infinite_or_nan_spreads_without_a_warning(order):
+    a, b = nt.zeros(2, requires_grad=True), nt.zeros(2, requires_grad=True)
+    a.grad, b.grad = np.ones(2), np.array([np.inf, 1.0])
+    assert math.isinf(clip_grad_norm([a, b], 1.0, order).item())
+    np.testing.assert_array_equal(b.grad.numpy(), [np.nan, 0.0])
+    a.grad, b.grad = np.ones(2), np.array([np.nan, 1.0])
+    assert math.isnan(clip_grad_norm([a, b], 1.0, order).item())
+    assert a.grad.has_nan()

@@ -510,7 +510,7 @@ def conv2d_with_stride_zero():
     nt.conv2d(nt.ones(1, 1, 5, 5), nt.ones(1, 1, 3, 3), stride=0)
 
 
-@misuse(errors.ShapeError, "mT: the tensor has shape (3,); a matrix has two axes or more. Use reshape.")
+@misuse(errors.MissingAxesError, "mT: the tensor has shape (3,); a matrix has two axes or more. Use reshape.")
 def mT_of_a_vector():
     return nt.ones(3).mT
 
@@ -2256,8 +2256,14 @@ def test_misuse_raises(function, error, message):
 def test_there_are_cases_for_every_error_class():
     raised = {error for _, _, error, _ in CASES}
     defined = {c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.NumtapeError)}
-    # Saved files and streamed functions have tests of their own.
-    elsewhere = {errors.SavedFileError, errors.DamagedFileError, errors.StreamedError}
+    # Saved files, streamed functions and memory budgets have tests of their own.
+    elsewhere = {
+        errors.SavedFileError,
+        errors.DamagedFileError,
+        errors.StreamedError,
+        errors.MemoryBudgetError,
+        errors.NonFiniteError,
+    }
     assert defined - raised - elsewhere == {errors.NumtapeError}
 
 

@@ -1,14 +1,22 @@
 """What a hostile review found: gradients that were lost or wrong without a word, and values out of their range."""
 
+import array
+import collections
+import math
+import sys
+
 import numpy as np
 import pytest
 import scipy.special
 
 import numtape as nt
+from numtape import protocols
 from numtape.errors import (
     ArgumentError,
     GradientError,
     LeavesTapeError,
+    MissingGradientError,
+    NotConnectedError,
     NotDifferentiableError,
     OperandError,
     OverwrittenError,
@@ -414,3 +422,224 @@ def test_gradients_of_intermediates_are_found_but_not_listed():
     assert gradients[y].tolist() == [1.0, 1.0]
     assert gradients.tensors() == [x]
     assert len(gradients) == len(list(gradients.items())) == 1
+
+
+# A second review: names that NumPy and SciPy share with us.
+
+
+@pytest.mark.parametrize("name", ["kl_div", "huber"])
+def test_a_ufunc_of_scipy_is_not_taken_for_the_loss_of_its_name(name):
+    a, b = np.array([1.0, 2.0]), np.array([0.5, 3.0])
+    ufunc = getattr(scipy.special, name)
+    np.testing.assert_array_equal(ufunc(nt.tensor(a), nt.tensor(b)).numpy(), ufunc(a, b))
+    assert message_of(UnsupportedError, lambda: ufunc(nt.tensor(a, requires_grad=True), b)) == (
+        f"ufunc {name}: has no op in numtape (or not with these options), and an operand is tracked, so its gradient "
+        "would be lost. Write it with nt functions, or leave the tape with numpy() or detach()."
+    )
+
+
+def test_every_ufunc_of_scipy_that_is_recorded_means_the_same():
+    recorded = set()
+    for name, ufunc in vars(scipy.special).items():
+        if isinstance(ufunc, np.ufunc):
+            operands = [np.array([0.25, 0.5, 0.75])] * ufunc.nin
+            try:
+                out = ufunc(*(nt.tensor(x, requires_grad=True) for x in operands))
+            except UnsupportedError:
+                continue
+            recorded.add(name)
+            np.testing.assert_allclose(out.detach().numpy(), ufunc(*operands), rtol=1e-14)
+    assert {"erf", "erfc", "expit", "logit", "xlogy", "psi", "gammaln", "round"} <= recorded
+
+
+def test_a_ufunc_of_nobodys_is_not_known_by_its_name():
+    class Relu:
+        """What a compiler for ufuncs makes of a user's function: one that happens to have a name of ours."""
+
+        __name__ = "relu"
+        nin = nout = 1
+
+    assert protocols._face_of_scipy(Relu()) is None
+    assert protocols._face_of_scipy(scipy.special.erf) is nt.erf
+
+
+def test_a_composed_function_writes_to_out_or_says_that_it_does_not():
+    x, out = nt.full((3, 3), 2.0), nt.zeros(3)
+    assert np.vecdot(x, x, out=out) is out
+    assert out.tolist() == [12.0, 12.0, 12.0]
+    x.requires_grad_()
+    assert message_of(UnsupportedError, lambda: np.vecdot(x, x, out=out)) == (
+        "np.vecdot: has no op in numtape (or not with these options), and an operand is tracked, so its gradient would "
+        "be lost. Write it with nt functions, or leave the tape with numpy() or detach()."
+    )
+
+
+# Where the tape was left.
+
+
+def exit_at(line):
+    """Return the sentence that names a line of this file."""
+    return f" The last tensor that left the tape did so by float() at {__file__}:{line}"
+
+
+def test_the_error_of_a_gradient_names_the_line_that_left_the_tape():
+    x = nt.tensor(2.0)
+    with nt.Tape(persistent=True) as tape:
+        line = sys._getframe().f_lineno + 1
+        z = nt.tensor(math.sin(x * x)) * 2.0
+    said = message_of(NotConnectedError, lambda: tape.gradient(z, x, unconnected="error"))
+    assert said.startswith(
+        f"gradient: the targets do not depend on tensor[]; was it watched before use?{exit_at(line)}"
+    )
+    said = message_of(NotConnectedError, lambda: tape.jacobian(z, x))
+    assert said.startswith(
+        "jacobian: the target does not depend on tensor[]; watch it before it is used, and compute with nt or np "
+        f"functions outside of no_grad.{exit_at(line)}"
+    )
+    said = message_of(MissingGradientError, lambda: tape.backward(z)[x])
+    assert said.startswith(
+        "Gradients: the loss does not depend on tensor[], or it was not tracked then; get() gives None instead."
+        f"{exit_at(line)}"
+    )
+
+
+def test_a_tensor_that_a_tape_would_watch_leaves_it_at_its_first_use():
+    x = nt.tensor(2.0)
+    with nt.Tape() as tape:
+        line = sys._getframe().f_lineno + 1
+        z = nt.tensor(math.sin(x)) * 2.0
+    assert exit_at(line) in message_of(NotConnectedError, lambda: tape.gradient(z, x, unconnected="error"))
+
+
+def test_an_error_names_no_line_of_before_the_tape():
+    float(logits().sum())
+    x = nt.tensor(2.0)
+    with nt.Tape(persistent=True) as tape:
+        with nt.no_grad():
+            y = x * x
+        z = y * 2.0
+    assert message_of(NotConnectedError, lambda: tape.gradient(z, x, unconnected="error")) == (
+        "gradient: the targets do not depend on tensor[]; was it watched before use?"
+    )
+    assert message_of(MissingGradientError, lambda: tape.backward(z)[x]) == (
+        "Gradients: the loss does not depend on tensor[], or it was not tracked then; get() gives None instead."
+    )
+
+
+def test_a_tape_that_was_left_records_no_more_although_one_inside_of_it_does():
+    outer, middle, inner = nt.Tape(), nt.Tape(), nt.Tape()
+    for tape in (outer, middle, inner):
+        tape.__enter__()
+    outer.__exit__(None, None, None)
+    x = nt.tensor(2.0)
+    x * 3.0
+    assert (outer.is_recording, middle.is_recording, inner.is_recording) == (False, True, True)
+    inner.__exit__(None, None, None)
+    x * 3.0
+    assert (outer.is_recording, middle.is_recording, inner.is_recording) == (False, True, False)
+    middle.__exit__(None, None, None)
+    assert (len(outer), len(middle), len(inner)) == (0, 2, 1)
+    with outer:
+        x * 3.0
+    assert (len(outer), outer.is_recording) == (1, False)
+
+
+def test_a_tape_that_was_started_goes_on_after_a_block_inside():
+    tape, x = nt.Tape(), nt.tensor(2.0)
+    tape.start_recording()
+    with tape:
+        x * 3.0
+    x * 3.0
+    assert (len(tape), tape.is_recording) == (2, True)
+    tape.stop_recording()
+    assert not tape.is_recording
+
+
+# What has a dtype of its own keeps it.
+
+
+class Foreign:
+    """An array of another library."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([1.0 / 3.0], dtype)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [Foreign(), [Foreign()], memoryview(np.array([1.0 / 3.0])), array.array("d", [1.0 / 3.0]), [np.float64(1.0 / 3.0)]],
+)
+def test_numbers_that_have_a_dtype_are_not_rounded(data):
+    made = nt.tensor(data)
+    assert made.dtype == np.float64
+    assert made.numpy().ravel().tolist() == [1.0 / 3.0]
+    assert nt.full(made.shape, data).dtype == np.float64
+    assert nt.tensor(data, dtype="float32").dtype == np.float32
+
+
+@pytest.mark.parametrize("data", [1.5, [1.5, 2], ((1.5,), [2.0]), [[True], [2.0]], collections.deque([1.5])])
+def test_numbers_of_python_take_the_default_dtype(data):
+    assert nt.tensor(data).dtype == np.float32
+
+
+# Arguments that there are not.
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda x: nt.interp(x, x, x, period=3.0),
+            "interp: there is no argument 'period'; the arguments are x, xp, fp, left, right.",
+        ),
+        (
+            lambda x: nt.max_pool2d(nt.ones(1, 1, 4, 4), 2, ceil_mode=True),
+            "max_pool2d: there is no argument 'ceil_mode'; the arguments are x, kernel_size, stride, padding, "
+            "dilation.",
+        ),
+        (
+            lambda x: nt.avg_pool1d(nt.ones(1, 1, 4), 2, ceil_mode=True),
+            "avg_pool1d: there is no argument 'ceil_mode'; the arguments are x, kernel_size, stride, padding, "
+            "count_include_pad.",
+        ),
+        (lambda x: nt.softplus(x, beta=2.0), "softplus: there is no argument 'beta'; the arguments are x, out."),
+        (
+            lambda x: nt.gelu(x, beta=2.0),
+            "gelu: there is no argument 'beta'; the arguments are x, approximate, out.",
+        ),
+        (
+            lambda x: nt.interp(x, x),
+            "interp: missing a required argument: 'fp'; the arguments are x, xp, fp, left, right.",
+        ),
+    ],
+)
+def test_an_argument_that_does_not_exist_is_answered_with_those_that_do(call, message):
+    assert message_of(OperandError, lambda: call(nt.ones(2))) == message
+
+
+# What Python asks of numbers.
+
+
+def test_divmod_is_the_quotient_and_the_remainder():
+    x = nt.tensor([7.0, -7.0], requires_grad=True)
+    quotient, rest = divmod(x, 4.0)
+    assert (quotient.tolist(), rest.tolist()) == ([1.0, -2.0], [3.0, 1.0])
+    rest.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    quotient, rest = divmod(9.0, x.detach())
+    assert (quotient.tolist(), rest.tolist()) == ([1.0, -2.0], [2.0, -5.0])
+    with pytest.raises(TypeError, match="unsupported operand type"):
+        divmod(x, "2")
+
+
+def test_the_functions_of_math_that_make_integers_take_a_tensor():
+    x = nt.tensor(-1.5)
+    assert [f(x) for f in (math.trunc, math.floor, math.ceil)] == [-1, -2, -1]
+    assert all(type(f(x)) is int for f in (math.trunc, math.floor, math.ceil))
+
+
+def test_a_vector_has_no_transposed_matrix():
+    assert not hasattr(nt.ones(3), "mT")
+    assert hasattr(nt.ones(3, 2), "mT")
+    with pytest.raises(ShapeError):
+        nt.ones(3).mT  # noqa: B018

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import re
 
 import mpmath as mp
 import numpy as np
@@ -440,5 +441,30 @@ def test_bad_functions_are_explained():
         "where: argument 'condition' has no derivative, but a tracked tensor was given; pass condition.detach() if its "
         "gradient is not wanted."
     )
-    with pytest.raises(NotConnectedError, match=r"^derivatives: sin returned a constant, and a tracked tensor "):
+    with pytest.raises(NotConnectedError, match=r"^derivatives: sin makes a plain number of what "):
         derivatives(math.sin, 1.0, 2)
+
+
+def test_a_number_that_leaves_the_tape_in_a_product_is_named():
+    with pytest.raises(NotConnectedError) as caught:
+        derivatives(lambda x: x * math.sin(x), 1.0, 2)
+    assert re.sub(r" at \S+:\d+ \(.*\), so its", " at FILE (LINE), so its", str(caught.value)) == (
+        "derivatives: <lambda> makes a plain number of what depends on x by float() at FILE (LINE), so its part in the "
+        "derivatives would be lost. Use nt functions instead of math; if a constant is meant, take item()."
+    )
+    # By the user's will it is a constant.
+    assert derivatives(lambda x: x * x.item(), 3.0, 2) == [9.0, 3.0, 0.0]
+    assert derivatives(lambda x: 2.0 * x if x > 0.0 else x, 3.0, 2) == [6.0, 2.0, 0.0]
+
+
+def test_a_custom_op_with_two_outputs_runs_on_series():
+    @nt.custom_op(vjp={"x": lambda g, x: g[0] * nt.cos(x) + g[1] * 2.0 * x})
+    def sine_and_square(x, /):
+        return np.sin(x), np.square(x)
+
+    def product(x):
+        sine, square = sine_and_square(x)
+        return sine * square
+
+    expected = derivatives(lambda x: nt.sin(x) * x * x, 0.7, 4)
+    np.testing.assert_allclose(derivatives(product, 0.7, 4), expected, rtol=1e-12)

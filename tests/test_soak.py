@@ -1,19 +1,18 @@
-"""A hundred thousand steps without growth, in every way to take a gradient. Run with: pytest -m soak."""
+"""No growth, in every way to take a gradient: a few hundred steps by default, a hundred thousand with -m soak."""
 
 import contextlib
 import gc
-import tracemalloc
+import sys
 
+import numpy as np
 import pytest
 
 import numtape as nt
+from numtape.core.buffers import Buffers
+from numtape.core.record import Record
+from numtape.insight.memory import GradientMemoryProfiler
 
-pytestmark = pytest.mark.soak
-STEPS = 100_000
-
-
-def leaf():
-    return nt.tensor([1.0, 2.0], requires_grad=True)
+WARM_UP = 100
 
 
 def plain(w):
@@ -37,6 +36,14 @@ def nested_tapes(w):
     outer.gradient(first, w)
 
 
+def custom_context_never_cleared(w):
+    # The parameter `in_context` is the other reading: one context for all steps, which is never cleared either.
+    context = nt.GradientContext()
+    with context.activate():
+        (w * w).sum().backward()
+    w.zero_grad()
+
+
 def exception_in_forward(w):
     with contextlib.suppress(nt.errors.ShapeError):
         (w * w) @ nt.ones(3)
@@ -52,39 +59,126 @@ def exception_in_backward(w):
         w.zero_grad()
 
 
+def checkpoint(w):
+    nt.checkpoint(lambda x: nt.exp(nt.sin(x)) * x, w).sum().backward()
+    w.zero_grad()
+
+
+def profiler_on(w):
+    with GradientMemoryProfiler() as profiler:
+        profiler.record_checkpoint("before")
+        loss = (w * w).sum()
+        profiler.record_checkpoint("after")
+        loss.backward()
+    w.zero_grad()
+
+
+def profiler_on_while_a_backward_raises(w):
+    profiler = GradientMemoryProfiler()
+    profiler.start_profiling()
+    exception_in_backward(w)
+    profiler.stop_profiling()
+
+
+def hooks(w):
+    handle = w.register_hook(lambda g: g * 2.0)
+    y = w * w
+    y.register_hook(lambda g: g + 1.0)
+    y.retain_grad()
+    y.sum().backward()
+    handle.remove()
+    w.zero_grad()
+
+
 def functional(w):
     nt.grad(nt.grad(lambda x: x**3))(2.0)
 
 
-@pytest.mark.parametrize(
-    "step", [plain, create_graph, nested_tapes, exception_in_forward, exception_in_backward, functional]
-)
+SCENARIOS = [
+    plain,
+    create_graph,
+    nested_tapes,
+    custom_context_never_cleared,
+    exception_in_forward,
+    exception_in_backward,
+    checkpoint,
+    profiler_on,
+    profiler_on_while_a_backward_raises,
+    hooks,
+    functional,
+]
+
+
+def test_a_step_that_a_loss_scaler_skips_joins_the_scenarios_when_there_is_one():
+    assert not hasattr(nt, "LossScaler") or "amp_skip" in {scenario.__name__ for scenario in SCENARIOS}
+
+
+def alive():
+    """Return what must not grow: records, the bytes of arrays that they keep, objects, and blocks of memory."""
+    gc.collect()
+    objects = gc.get_objects()
+    records = [item for item in objects if type(item) is Record]
+    buffers = Buffers()
+    for record in records:
+        if record.is_kept:
+            buffers.hold(record.array)
+    counts = (len(records), buffers.live, len(objects))
+    del objects, records, buffers
+    return (*counts, sys.getallocatedblocks())
+
+
+def run(step, w, count):
+    for _ in range(count):
+        step(w)
+
+
+def check_no_growth(step, w, steps):
+    run(step, w, WARM_UP)
+    alive()
+    records, nbytes, objects, blocks = alive()
+    run(step, w, steps)
+    after = alive()
+    assert after[:2] == (records, nbytes)
+    # What may be left is the interpreter's own, caches and free lists, and no more after many steps than after few.
+    assert abs(after[2] - objects) < 20
+    assert abs(after[3] - blocks) < 100
+
+
+@pytest.mark.parametrize("steps", [300, pytest.param(100_000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("in_context", [False, True], ids=["default", "context"])
-def test_no_growth(step, in_context):
-    w = leaf()
+@pytest.mark.parametrize("step", SCENARIOS)
+def test_no_growth(step, in_context, steps):
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    if not in_context:
+        check_no_growth(step, w, steps)
+        return
+    with nt.GradientContext() as context:
+        check_no_growth(step, w, steps)
+        assert len(context.tape) == 0
 
-    def run(count):
-        for _ in range(count):
-            step(w)
 
-    def measure():
-        run(100)
-        gc.collect()
-        before = len(gc.get_objects())
-        tracemalloc.start()
-        run(100)
-        gc.collect()
-        size = tracemalloc.get_traced_memory()[0]
-        run(STEPS)
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - size
-        tracemalloc.stop()
-        assert grown < 20_000
-        assert abs(len(gc.get_objects()) - before) < 20
+def test_a_step_that_keeps_a_freed_graph_would_be_noticed():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    losses = []
 
-    if in_context:
-        with nt.GradientContext() as ctx:
-            measure()
-            assert len(ctx.tape) == 0
-    else:
-        measure()
+    def leaking(w):
+        losses.append((w * w).sum())
+        losses[-1].backward()
+
+    with pytest.raises(AssertionError):
+        check_no_growth(leaking, w, 10)
+
+
+@pytest.mark.parametrize("steps", [300, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_one_profiler_for_all_steps_stays_within_its_timeline(steps):
+    w = nt.tensor(np.ones(100), requires_grad=True)
+    with GradientMemoryProfiler() as profiler:
+        for _ in range(steps):
+            loss = (w * w).exp().sum()
+            profiler.record_checkpoint("after forward")
+            loss.backward()
+            w.zero_grad()
+    assert len(profiler.activations.timeline) < 20_000
+    assert len(profiler.checkpoints) == 1
+    assert profiler.live_bytes == loss.nbytes
+    assert profiler.detect_leaks().num_suspicious == 0

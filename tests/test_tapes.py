@@ -1188,11 +1188,11 @@ def test_a_notebook_shows_a_tape_as_an_escaped_table():
     with tape:
         _ = x * x
     page = tape._repr_html_()
-    assert page.startswith("<table><thead><tr><th>record</th>")
+    assert "<table><thead><tr><th>record</th>" in page
     assert "&lt;x&gt;, &lt;x&gt;" in page
     assert "<x>" not in page
     assert page.count("<tr>") == 2
-    assert page.endswith("<p>1 records, 8 bytes computed, 0 bytes kept for derivatives</p>")
+    assert "<summary>1 records, 8 bytes computed, 0 bytes kept for derivatives</summary>" in page
 
 
 def test_an_empty_tape_can_be_shown():

@@ -85,6 +85,14 @@ if _TYPE_CHECKING:
     from .gradient_clipping import clip_grad_norm_ as clip_grad_norm_
     from .gradient_clipping import clip_grad_value as clip_grad_value
     from .gradient_clipping import clip_grad_value_ as clip_grad_value_
+    from .insight.source import to_numpy_source as to_numpy_source
+    from .insight.dot import to_dot as to_dot
+    from .insight.graph_json import from_json as from_json
+    from .insight.graph_json import to_json as to_json
+    from .insight.page import to_html as to_html
+    from .insight.anomaly import detect_anomaly as detect_anomaly
+    from .insight.provenance import Explanation as Explanation
+    from .insight.provenance import explain_nan as explain_nan
     from .serialization.reading import load as load
     from .serialization.rotation import Checkpoints as Checkpoints
     from .serialization.writing import save as save
@@ -116,8 +124,16 @@ _LAZY = {
     "custom_gradient": "transforms.custom",
     "custom_op": "transforms.custom_ops",
     "derivatives": "series",
+    "detect_anomaly": "insight.anomaly",
+    "Explanation": "insight.provenance",
+    "explain_nan": "insight.provenance",
+    "from_json": "insight.graph_json",
     "load": "serialization.reading",
     "save": "serialization.writing",
+    "to_numpy_source": "insight.source",
+    "to_dot": "insight.dot",
+    "to_html": "insight.page",
+    "to_json": "insight.graph_json",
 }
 _PACKAGES = frozenset(("data", "gradient_clipping", "nn", "optim", "train"))
 

@@ -1,7 +1,8 @@
 """Derivatives of functions: arrays in, arrays out; tensors in, tensors out; trees anywhere."""
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from .arguments import (
     delivered,
     is_tracked_outside,
     must_record,
-    plain_values,
+    released,
     run,
     split_aux,
     title,
@@ -31,7 +32,7 @@ from .core.reverse import own_array
 from .core.stream import thread_stream
 from .core.streaming import StreamingTape
 from .core.value import Value, wrap
-from .errors import ShapeError, StreamedError
+from .errors import ArgumentError, ShapeError, StreamedError
 
 
 def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -62,9 +63,8 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
         aux = None
         if has_aux:
             out, aux = split_aux(name, function, out)
-        is_tensor = isinstance(out, Value)
+        check_connected(name, function, [out], last_exit)
         out = as_output(name, function, out)
-        check_connected(name, function, [out], last_exit, is_tensor)
         if out.array.size != 1:
             raise ShapeError(
                 f"{name}: {title(function)} returned shape {out.shape}; a gradient is of a scalar. Use sum(), or "
@@ -73,11 +73,14 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
         is_recorded = must_record(inputs, is_tracked, [out])
         seeds = [np.ones(out.shape, out.dtype)]
         found = sweep([out], seeds, inputs.tensors, create_graph=is_recorded) if out.node is not None else {}
-        gradients = inputs.results(delivered(inputs, found, is_tracked))
+        gradients = inputs.results(delivered(inputs, found, is_recorded))
         value = out
         if not is_recorded:
             value = wrap(out.plain, out.array) if inputs.has_tensors else out.array.item()
-        return ((value, aux), gradients) if has_aux else (value, gradients)
+        if has_aux:
+            value = (value, released(inputs, aux, is_recorded))
+        inputs.release()
+        return value, gradients
 
     return differentiated
 
@@ -111,7 +114,7 @@ def vjp(function: Callable[..., Any], *args: Any, argnums: Argnums | None = None
 
     Args:
         function: takes tensors and returns a tensor or a tree of tensors; with `has_aux`, a pair of that and anything.
-        args: where to evaluate it: tensors, arrays, numbers and trees of them.
+        args: where to evaluate it: tensors, arrays (which are copied), numbers and trees of them.
         argnums: which arguments to differentiate by; all if not given.
         has_aux: whether `function` returns a pair; its second part is then the third result.
 
@@ -125,7 +128,7 @@ def vjp(function: Callable[..., Any], *args: Any, argnums: Argnums | None = None
         (array([ 2., 20.]),)
     """
     numbers = tuple(range(len(args))) if argnums is None else argnums
-    value, pull, aux = pulled("vjp", function, args, {}, numbers, has_aux)
+    value, pull, aux = pulled("vjp", function, args, {}, numbers, has_aux, copies=True)
     return (value, pull, aux) if has_aux else (value, pull)
 
 
@@ -136,18 +139,20 @@ def pulled(
     kwargs: dict[str, Any],
     argnums: Argnums,
     has_aux: bool,
+    copies: bool = False,
 ) -> tuple[Any, Callable[[Any], Any], Any]:
-    """Do what `vjp` does, for any transform."""
+    """Do what `vjp` does, for any transform; with `copies`, writes to what was given or returned change no graph."""
     check_callable(name, function)
     check_argnums(name, argnums)
-    inputs = Arguments(name, args, argnums)
+    inputs = Arguments(name, args, argnums, copies)
     is_tracked = is_tracked_outside(inputs)
     out_tree, outs, aux = call(name, function, inputs, kwargs, has_aux)
     is_recorded = must_record(inputs, is_tracked, outs)
+    are_connected = [y.node is not None for y in outs]
 
     def pull(cotangents: Any) -> Any:
         seeds = all_moved(name, "cotangent", cotangents, out_tree, outs, title(function))
-        pairs = [(y, s) for y, s in zip(outs, seeds, strict=True) if y.node is not None]
+        pairs = [(y, s) for y, s, is_connected in zip(outs, seeds, are_connected, strict=True) if is_connected]
         is_moving = any(isinstance(s, Value) and s.node is not None for s in seeds)
         records_now = current().grad and (is_recorded or is_moving)
         found: dict[Any, Any] = {}
@@ -155,10 +160,15 @@ def pulled(
             found = sweep([y for y, _ in pairs], [s for _, s in pairs], inputs.tensors, create_graph=records_now)
         return inputs.results(delivered(inputs, found, records_now))
 
-    return tree.unflatten(out_tree, plain_values(inputs, outs, is_recorded)), pull, aux
+    values = _plain_values(inputs, outs, is_recorded, copies)
+    aux = released(inputs, aux, is_recorded, copies)
+    inputs.release()
+    return tree.unflatten(out_tree, values), pull, aux
 
 
-def jvp(function: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+def jvp(
+    function: Callable[..., Any], primals: Any, tangents: Any, argnums: Argnums | None = None, has_aux: bool = False
+) -> Any:
     """Return the value of a function and its derivative in the direction of `tangents`, by forward mode.
 
     With arrays and numbers it keeps no graph: tangents are pushed while the function runs, and memory does not grow
@@ -167,27 +177,41 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool
     Args:
         function: takes tensors and returns a tensor or a tree of tensors; with `has_aux`, a pair of that and anything.
         primals: where to evaluate it: a tuple of arguments, or the only argument.
-        tangents: one of the same structure and shapes.
+        tangents: one of the same structure and shapes, of the arguments in `argnums` if that is given; in a tuple, None
+            stands for an argument that is a constant.
+        argnums: which argument, or arguments, move; all if not given. The others are passed on as they are.
         has_aux: whether `function` returns a pair; its second part is then the third result.
 
     Example:
         >>> nt.jvp(lambda x: x ** 2, np.array([1.0, 2.0]), np.array([1.0, 10.0]))
         (array([1., 4.]), array([ 2., 40.]))
+        >>> nt.jvp(lambda x, n: x ** n, (2.0, 3), 1.0, argnums=0)
+        (8.0, 12.0)
     """
-    value, derivative, aux = pushed("jvp", function, primals, tangents, has_aux)
+    value, derivative, aux = pushed("jvp", function, primals, tangents, argnums, has_aux)
     return (value, derivative, aux) if has_aux else (value, derivative)
 
 
 def pushed(
-    name: str, function: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False
+    name: str,
+    function: Callable[..., Any],
+    primals: Any,
+    tangents: Any,
+    argnums: Argnums | None = None,
+    has_aux: bool = False,
 ) -> tuple[Any, Any, Any]:
     """Do what `jvp` does, for any transform."""
     check_callable(name, function)
-    args = primals if isinstance(primals, tuple) else (primals,)
-    given = tangents if isinstance(primals, tuple) else (tangents,)
-    inputs = Arguments(name, args, tuple(range(len(args))))
-    moved = all_moved(name, "tangent", given, args, inputs.tensors, "the call")
-    is_tracked = is_tracked_outside(inputs) or any(isinstance(t, Value) and t.node is not None for t in moved)
+    args = as_primals(name, function, primals)
+    if argnums is None:
+        argnums, tangents = _moving(args, tangents) if isinstance(primals, tuple) else (0, tangents)
+    check_argnums(name, argnums)
+    inputs = Arguments(name, args, argnums)
+    given = (tangents,) if inputs.is_single else tangents
+    moved = all_moved(name, "tangent", given, tuple(inputs.trees), inputs.tensors, "the call")
+    is_tracked = is_tracked_outside(inputs) or (
+        current().grad and any(isinstance(t, Value) and t.node is not None for t in moved)
+    )
     if is_tracked or inputs.has_tensors:
         return _stored(name, function, inputs, moved, has_aux, is_tracked)
     stream = thread_stream()
@@ -195,21 +219,58 @@ def pushed(
     try:
         return _streamed(name, function, inputs, moved, has_aux)
     except StreamedError:
-        # The function differentiates backward past what was streamed: it runs again with all kept, on the same numbers.
+        # The function differentiates backward past what was streamed, or captures what others may differentiate by: it
+        # runs again with all kept, on the same numbers.
         stream.key, stream.counter = before
         return _stored(name, function, inputs, moved, has_aux, is_tracked)
+
+
+def as_primals(name: str, function: Callable[..., Any], primals: Any) -> tuple[Any, ...]:
+    """Return the arguments of a call: those in a tuple, or the only one."""
+    if isinstance(primals, tuple):
+        return primals
+    if isinstance(primals, list) and not _takes(function, 1) and _takes(function, len(primals)):
+        raise ArgumentError(
+            f"{name}: primals is a list, which is one argument, but {title(function)} takes {len(primals)}; give a "
+            "tuple of arguments."
+        )
+    return (primals,)
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Say whether a function can be called with so many arguments; what cannot be asked can."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def _moving(args: tuple[Any, ...], tangents: Any) -> tuple[tuple[int, ...], Any]:
+    """Return the numbers of the arguments that have a tangent, and these."""
+    everything = tuple(range(len(args)))
+    if not isinstance(tangents, tuple | list) or len(tangents) != len(args):
+        return everything, tangents
+    numbers = tuple(i for i in everything if tangents[i] is not None or args[i] is None)
+    return numbers, tuple(tangents[i] for i in numbers)
 
 
 def _streamed(
     name: str, function: Callable[..., Any], inputs: Arguments, moved: list[Any], has_aux: bool
 ) -> tuple[Any, Any, Any]:
     """Push tangents while the function runs; what it records is forgotten on the way."""
-    tape = StreamingTape(_seeds(inputs, moved))
+    tape = StreamingTape(_seeds(inputs, moved), must_be_alone=current().grad)
     try:
         out_tree, outs, aux = call(name, function, inputs, {}, has_aux, tape)
         found = [tape.tangent_of(link_of(out)) for out in outs]
     finally:
         tape.end()
+    aux = released(inputs, aux, False, is_alone=True)
+    inputs.release()
     return (*_with_derivatives(inputs, out_tree, outs, found, False), aux)
 
 
@@ -220,6 +281,8 @@ def _stored(
     out_tree, outs, aux = call(name, function, inputs, {}, has_aux)
     is_recorded = must_record(inputs, is_tracked, outs)
     found = push_forward(outs, inputs.tensors, moved, create_graph=is_recorded)
+    aux = released(inputs, aux, is_recorded)
+    inputs.release()
     return (*_with_derivatives(inputs, out_tree, outs, found, is_recorded), aux)
 
 
@@ -227,7 +290,7 @@ def _with_derivatives(
     inputs: Arguments, out_tree: Any, outs: list[Any], found: list[Any], is_recorded: bool
 ) -> tuple[Any, Any]:
     """Return the value of a function and its derivative as the caller wants them."""
-    values = _as_numbers(plain_values(inputs, outs, is_recorded))
+    values = _as_numbers(_plain_values(inputs, outs, is_recorded))
     derivatives = _as_numbers([_as_derivative(inputs, found.pop(0), out, is_recorded) for out in outs])
     return tree.unflatten(out_tree, values), tree.unflatten(out_tree, derivatives)
 
@@ -251,3 +314,18 @@ def _as_derivative(inputs: Arguments, tangent: Any, out: Any, is_recorded: bool)
 def _as_numbers(results: list[Any]) -> list[Any]:
     """Make Python numbers of scalars among arrays."""
     return [x.item() if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in results]
+
+
+def _plain_values(inputs: Arguments, outs: Sequence[Any], is_recorded: bool, copies: bool = False) -> list[Any]:
+    """Return outputs as the caller wants them: tracked tensors, plain tensors, or arrays that are not an argument's.
+
+    With `copies`, they are not those of the graph either, which outlives the call.
+    """
+    if is_recorded:
+        return list(outs)
+    held = [source.array for source in inputs.tensors]
+    arrays = [
+        out.array.copy() if copies or any(np.may_share_memory(out.array, x) for x in held) else out.array
+        for out in outs
+    ]
+    return [wrap(out.plain, array) for out, array in zip(outs, arrays, strict=True)] if inputs.has_tensors else arrays

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from . import tree
+from ._typing import NDArray
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import as_tensor, link_of
-from .core.record import describe_site
+from .core.record import Gone, describe_site
 from .core.reverse import collect, own_array
 from .core.tape import RecordingTape
-from .core.value import LEAF, Value, extras_of, wrap
+from .core.value import LEAF, Lifted, Value, extras_of, update_node, wrap
 from .core.write import version_of
 from .dtypes import float64, is_float
 from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError, ShapeError
@@ -46,11 +47,14 @@ class Arguments:
 
     __slots__ = ("args", "given", "has_tensors", "is_single", "tensors", "trees")
 
-    def __init__(self, name: str, args: tuple[Any, ...], argnums: Argnums) -> None:
+    def __init__(self, name: str, args: tuple[Any, ...], argnums: Argnums, copies: bool = False) -> None:
         self.is_single = isinstance(argnums, int | np.integer)
         numbers = argument_numbers(name, argnums, len(args))
-        replaced = list(args)
-        self.trees = [args[number] for number in numbers]
+        # Writes to an array are not seen: where the graph outlives the call, it holds copies.
+        replaced = list(tree.map(_copied, args) if copies else args)
+        self.trees = [replaced[number] for number in numbers]
+        if numbers and all(argument is None for argument in self.trees):
+            raise OperandError(f"{name}: argument {numbers[0]} is None; there is nothing to differentiate by.")
         self.given: list[Any] = []
         self.tensors: list[Any] = []
         for number, argument in zip(numbers, self.trees, strict=True):
@@ -71,6 +75,13 @@ class Arguments:
             if isinstance(leaf, Value):
                 self.has_tensors = True
 
+    def release(self) -> None:
+        """Let nobody track the sources any more; sweeps over what was recorded still find them."""
+        for source in self.tensors:
+            if source.node is LEAF:
+                extras_of(source).watchers -= 1
+                update_node(source)
+
     def results(self, cotangents: Sequence[Any]) -> Any:
         """Return cotangents in the form in which the arguments were given."""
         if self.is_single:
@@ -78,6 +89,10 @@ class Arguments:
             return cotangents[0] if tree.is_leaf(first) else tree.unflatten(first, cotangents)
         rest = iter(cotangents)
         return tuple(tree.unflatten(t, [next(rest) for _ in tree.leaves(t)]) for t in self.trees)
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
 def _as_source(name: str, leaf: Any, number: int) -> Any:
@@ -96,6 +111,11 @@ def _as_source(name: str, leaf: Any, number: int) -> Any:
         raise OperandError(
             f"{name}: cannot differentiate by argument {number}, of type {type(leaf).__name__}; arguments are tensors, "
             "arrays, numbers and trees of them."
+        )
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise OperandError(
+            f"{name}: argument {number} is a masked array, whose mask would be ignored; pass x.filled(...), and choose "
+            "elements with nt.where inside of the function."
         )
     array = np.asarray(leaf, np.float64) if isinstance(leaf, float | int) else np.asarray(leaf)
     if array.dtype is not float64:
@@ -131,17 +151,52 @@ def is_tracked_outside(inputs: Arguments) -> bool:
 
 
 def must_record(inputs: Arguments, is_tracked: bool, outs: Sequence[Any]) -> bool:
-    """Say whether the sweep must be recorded: something outside may differentiate through it."""
-    if is_tracked or not inputs.has_tensors or not current().grad:
+    """Say whether the sweep must be recorded: something outside may differentiate through it.
+
+    Something does in this thread, or the outputs depend on what others may differentiate by: a parameter, a watched
+    tensor, or an argument of a transform that runs in another thread.
+    """
+    if is_tracked or not current().grad:
         return is_tracked
-    # Tensors in, tensors out: a captured parameter must stay connected (a gradient penalty).
+    return depends_on_others(inputs, outs)
+
+
+def depends_on_others(inputs: Arguments, values: Sequence[Value]) -> bool:
+    """Say whether tensors depend on one that is tracked and no argument of this call."""
+    links = [link_of(value) for value in values]
+    leaves: list[Any] = [link for link in links if isinstance(link, Value)]
+    collect(links, leaves)
     own = set(map(id, inputs.tensors))
+    # What is gone was cut behind a forward derivative: it leads to what that differentiates by.
     return any(
-        isinstance(link, Value) and id(link) not in own
-        for record in collect([link_of(y) for y in outs])
-        for i, link in enumerate(record.inputs)
-        if record.needs >> i & 1
+        type(link) is Gone or (isinstance(link, Value) and link.node is not None and id(link) not in own)
+        for link in leaves
     )
+
+
+def released(inputs: Arguments, aux: Any, is_recorded: bool, copies: bool = False, is_alone: bool = False) -> Any:
+    """Return the auxiliary part of what a function returned: of what only this call tracked, the values.
+
+    `is_alone` says that nothing which the function used is tracked outside.
+    """
+    if is_recorded:
+        return aux
+    own = set(map(id, inputs.tensors))
+    keeps_graphs = current().grad and not is_alone
+
+    def release(leaf: Any) -> Any:
+        is_ours = id(leaf) in own
+        if not isinstance(leaf, Value) or leaf.node is None or (leaf.node is LEAF and not is_ours):
+            return leaf
+        if keeps_graphs and depends_on_others(inputs, [leaf]):
+            return leaf
+        return wrap(leaf.plain, leaf.array.copy() if copies or is_ours else leaf.array)
+
+    leaves = tree.leaves(aux)
+    values = list(map(release, leaves))
+    # Only what changes is built anew: an object that is passed through stays the same.
+    is_same = all(a is b for a, b in zip(leaves, values, strict=True))
+    return aux if is_same else tree.unflatten(aux, values)
 
 
 def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> list[Any]:
@@ -202,26 +257,29 @@ def as_outputs(name: str, function: Callable[..., Any], out_tree: Any, last_exit
         raise OperandError(
             f"{name}: {title(function)} returned {out_tree!r}; it must return a tensor or a tree of them."
         )
-    outs = [as_output(name, function, out) for out in given]
-    check_connected(name, function, outs, last_exit, are_tensors=all(isinstance(out, Value) for out in given))
-    return outs
+    check_connected(name, function, given, last_exit)
+    return [as_output(name, function, out) for out in given]
 
 
-def check_connected(
-    name: str, function: Callable[..., Any], outs: Sequence[Any], last_exit: _Exit, are_tensors: bool = True
-) -> None:
-    """Raise if a function returned only constants after a tracked tensor left the tape inside of it.
+def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any], last_exit: _Exit) -> None:
+    """Raise if an output is a constant, and a tracked tensor left the tape inside of the function.
 
     A tensor made after item() or numpy() is a constant by the user's will; but float() is also what ``math.sin(x)`` and
     ``array[0] = x`` call, and a result that is no tensor at all was computed beside the tape.
     """
-    if last_exit is None or any(out.node is not None for out in outs):
+    if last_exit is None:
         return
-    if last_exit[2] == "float()" or not are_tensors:
+    code, lasti, how = last_exit
+    for number, out in enumerate(outs):
+        is_connected = isinstance(out, Lifted) or (isinstance(out, Value) and out.node is not None)
+        if is_connected or (isinstance(out, Value) and how != "float()"):
+            continue
+        repair = "take item()" if isinstance(out, Value) else "return a tensor"
+        place = f" as output {number}" if len(outs) > 1 else ""
         raise NotConnectedError(
-            f"{name}: {title(function)} returned a constant, and a tracked tensor left the tape by {last_exit[2]} at "
-            f"{describe_site(*last_exit[:2])}, so its gradient would be lost. Use nt functions instead of math, "
-            "nt.stack instead of filling an array, and return a tensor if a constant is meant."
+            f"{name}: {title(function)} returned a constant{place}, and a tracked tensor left the tape by {how} at "
+            f"{describe_site(code, lasti)}, so its gradient would be lost. Use nt functions instead of math, nt.stack "
+            f"instead of filling an array, and {repair} if a constant is meant."
         )
 
 
@@ -250,12 +308,24 @@ def as_output(name: str, function: Callable[..., Any], out: Any) -> Any:
                 "floats."
             )
         return out
-    if isinstance(out, float | int | np.ndarray | np.generic) and not isinstance(out, bool):
+    if isinstance(out, float | int | complex | np.ndarray | np.generic) and not isinstance(out, bool):
         # A constant: its derivatives are zero.
-        return wrap(Tensor, np.asarray(out, np.float64))
+        return wrap(Tensor, _as_constant(name, function, np.asarray(out)))
     hint = "; with has_aux=True, it may return a pair" if isinstance(out, tuple) and len(out) == 2 else ""
     what = "a scalar tensor" if name in ("grad", "value_and_grad") else "a tensor"
     raise OperandError(f"{name}: {title(function)} returned {type(out).__name__}; it must return {what}{hint}.")
+
+
+def _as_constant(name: str, function: Callable[..., Any], array: NDArray) -> NDArray:
+    kind = array.dtype.kind
+    if kind == "c":
+        raise DtypeError(
+            f"{name}: {title(function)} returned {array.dtype}, but numtape computes with real numbers; return real "
+            "and imaginary parts as two outputs."
+        )
+    if kind not in "iu" and not is_float(array.dtype):
+        raise DtypeError(f"{name}: {title(function)} returned an array of {array.dtype}; it must return floats.")
+    return array.astype(np.float64)
 
 
 def as_moved(name: str, kind: str, moved: Any, like: Any, number: int = 0) -> Any:
@@ -287,6 +357,7 @@ def all_moved(name: str, kind: str, given: Any, structure: Any, like: Sequence[A
         like: the tensors.
         owner: what has these tensors, for messages.
     """
+    given = _with_arrays(structure, given)
     leaves = tree.leaves(given)
     if len(leaves) != len(like):
         whose = "outputs" if kind == "cotangent" else "arguments"
@@ -302,6 +373,18 @@ def all_moved(name: str, kind: str, given: Any, structure: Any, like: Sequence[A
     return [as_moved(name, kind, moved, x, i) for i, (moved, x) in enumerate(zip(leaves, like, strict=True))]
 
 
+def _with_arrays(structure: Any, given: Any) -> Any:
+    """Return a tree with arrays for lists of numbers that stand where a leaf belongs."""
+    if tree.is_leaf(structure):
+        is_numbers = isinstance(given, list | tuple) and all(isinstance(x, float | int) for x in tree.leaves(given))
+        return np.asarray(given) if is_numbers else given
+    if isinstance(structure, list | tuple) and isinstance(given, list | tuple) and len(structure) == len(given):
+        return [_with_arrays(a, b) for a, b in zip(structure, given, strict=True)]
+    if isinstance(structure, dict) and isinstance(given, dict):
+        return {key: _with_arrays(structure[key], x) if key in structure else x for key, x in given.items()}
+    return given
+
+
 def split_aux(name: str, function: Callable[..., Any], out: Any) -> tuple[Any, Any]:
     """Return what a function with `has_aux` returned, as a pair."""
     if not isinstance(out, tuple) or len(out) != 2:
@@ -311,15 +394,6 @@ def split_aux(name: str, function: Callable[..., Any], out: Any) -> tuple[Any, A
             "and anything else."
         )
     return out
-
-
-def plain_values(inputs: Arguments, outs: Sequence[Any], is_recorded: bool) -> list[Any]:
-    """Return outputs as the caller wants them: tracked tensors, plain tensors, or arrays that are not an argument's."""
-    if is_recorded:
-        return list(outs)
-    held = [source.array for source in inputs.tensors]
-    arrays = [out.array.copy() if any(np.may_share_memory(out.array, x) for x in held) else out.array for out in outs]
-    return [wrap(out.plain, array) for out, array in zip(outs, arrays, strict=True)] if inputs.has_tensors else arrays
 
 
 def title(function: Callable[..., Any]) -> str:

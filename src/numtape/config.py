@@ -110,3 +110,36 @@ def as_member(owner: str, name: str, kind: type[E], value: Any) -> E:
             return member
     names = ", ".join(repr(member.name.lower()) for member in kind)
     raise ArgumentError(f"{owner}: {name} is {value!r}; it must be one of {names}.")
+
+
+@dataclass(frozen=True)
+class BenchmarkConfig:
+    """What a `PerformanceBenchmark` measures.
+
+    Args:
+        num_warmup: how often `run` calls a function before it measures.
+        num_iterations: how often `run` calls a function and measures.
+        measure_throughput: whether results have calls per second.
+        measure_memory: whether results have the most bytes that Python and NumPy held at a time.
+        statistical_analysis: whether results have confidence intervals and the number of outliers.
+
+    Example:
+        >>> nt.BenchmarkConfig(num_iterations=20).num_warmup
+        10
+    """
+
+    num_warmup: int = 10
+    num_iterations: int = 100
+    measure_throughput: bool = True
+    measure_memory: bool = False
+    statistical_analysis: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_warmup", 0), ("num_iterations", 1)):
+            count: Any = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, Integral) or count < least:
+                raise ArgumentError(f"BenchmarkConfig: {name} is {count!r}; it must be an integer from {least} on.")
+        for name in ("measure_throughput", "measure_memory", "statistical_analysis"):
+            flag: Any = getattr(self, name)
+            if not isinstance(flag, bool):
+                raise ArgumentError(f"BenchmarkConfig: {name} is {flag!r}; it must be a bool.")

@@ -29,7 +29,7 @@ def _finish(array: NDArray, requires_grad: bool, name: str | None) -> Tensor:
 
 
 def _array(name: str, data: Any, dtype: DtypeLike) -> NDArray:
-    """Return a new array of data; Python floats take the default dtype, arrays keep theirs."""
+    """Return a new array of data; Python floats take the default dtype, all that has a dtype keeps it."""
     if isinstance(data, np.ndarray | np.generic):
         array = np.array(data, None if dtype is None else as_dtype(dtype))
     else:
@@ -42,7 +42,7 @@ def _array(name: str, data: Any, dtype: DtypeLike) -> NDArray:
             ) from error
         if dtype is not None:
             array = _checked(name, data, array).astype(as_dtype(dtype))
-        elif array.dtype.kind == "f" and not _holds_arrays(data):
+        elif array.dtype.kind == "f" and not _has_dtype(data):
             array = array.astype(default_dtype())
     return _checked(name, data, array)
 
@@ -85,11 +85,19 @@ def _number(name: str, what: str, given: Any) -> Any:
     return given
 
 
-def _holds_arrays(data: Any) -> bool:
-    """Say whether nested lists hold arrays or NumPy scalars, whose dtype counts."""
+def _has_dtype(data: Any) -> bool:
+    """Say whether data brings a dtype of its own: arrays of any library, buffers, and lists that hold one of them."""
+    if type(data) is float or type(data) is int:
+        return False
     if isinstance(data, list | tuple):
-        return any(map(_holds_arrays, data))
-    return isinstance(data, np.ndarray | np.generic)
+        return any(map(_has_dtype, data))
+    if hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
+        return True
+    try:
+        memoryview(data)
+    except TypeError:
+        return False
+    return True
 
 
 def _holds_tensors(data: Any) -> bool:
@@ -108,11 +116,11 @@ def _stacked(data: Any) -> Any:
 def tensor(data: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
     """Return a tensor of numbers, nested lists or an array, with memory of its own.
 
-    Python floats take the default dtype (float32), arrays keep theirs. Tensors inside of lists are stacked, and the
-    stacking is recorded.
+    Python floats take the default dtype (float32); arrays, those of other libraries too, keep theirs. Tensors inside of
+    lists are stacked, and the stacking is recorded.
 
     Args:
-        data: a number, nested lists, an array or a tensor.
+        data: a number, nested lists, an array, a tensor, or what NumPy makes an array of.
         dtype: the dtype, if it is not to follow from the data.
         requires_grad: whether `backward` shall deliver a gradient to it.
         name: shown in summaries and errors.

@@ -3,6 +3,8 @@
 All of them inherit from `NumtapeError` and from the built-in that fits, so ``except ValueError`` keeps working.
 """
 
+from typing import Any
+
 import numpy as np
 
 
@@ -14,6 +16,13 @@ class ShapeError(NumtapeError, ValueError):
     """Operands have shapes that do not go together.
 
     Fails: ``nt.ones(2, 3) + nt.ones(4)``. Repair: make the trailing axes equal or of length 1.
+    """
+
+
+class MissingAxesError(ShapeError, AttributeError):
+    """A tensor has too few axes to have this member, so that ``hasattr`` says False.
+
+    Fails: ``nt.ones(3).mT``. Repair: ``nt.ones(3).reshape(3, 1).mT``.
     """
 
 
@@ -111,6 +120,17 @@ class StreamedError(GradientError):
     Fails: ``nt.jvp(lambda x: kept.append(x * x) or x, 1.0, 1.0); kept[0].backward()``. Repair: `nt.grad` inside of the
     function, or tensors as the arguments of `jvp`.
     """
+
+
+class NonFiniteError(GradientError, FloatingPointError):
+    """A loss or a gradient is not finite inside of `nt.detect_anomaly`; `explanation` tells where that began.
+
+    Fails: ``nt.log(x).sum().backward()`` for an ``x`` with a zero in it. Repair: the one that the message names.
+    """
+
+    def __init__(self, message: str, explanation: Any = None) -> None:
+        super().__init__(message)
+        self.explanation = explanation
 
 
 class TapeConsumedError(GradientError):

@@ -49,9 +49,10 @@ def clip_grad_norm(params: Any, max_norm: float, norm_type: float = 2.0, error_i
         )
     scale = limit / (total + _TINY)
     if not scale >= 1.0:  # NaN spreads, as it would in PyTorch.
-        for grad in grads:
-            np.multiply(grad.array, grad.dtype.type(scale), out=grad.array)
-            mark_written(grad, None)
+        with np.errstate(all="ignore"):
+            for grad in grads:
+                np.multiply(grad.array, grad.dtype.type(scale), out=grad.array)
+                mark_written(grad, None)
     dtype = widened(grads[0].dtype) if grads else np.float32
     norm: Tensor = wrap(Tensor, np.array(total, dtype))
     return norm
@@ -185,7 +186,8 @@ def _gradients(title: str, params: Any) -> list[Tensor]:
 def _norm(title: str, arrays: list[NDArray], order: float) -> float:
     """Return the norm of all elements together, in double precision where it matters."""
     if order == math.inf:
-        return max((float(np.max(np.abs(each), initial=0.0)) for each in arrays), default=0.0)
+        # NumPy's maximum of one NaN is NaN; Python's depends on the order.
+        return float(np.max([np.max(np.abs(each), initial=0.0) for each in arrays], initial=0.0))
     if not order > 0:
         raise ArgumentError(f"{title}: norm_type is {order!r}; it must be a number above 0, or inf.")
     with np.errstate(all="ignore"):

@@ -21,12 +21,14 @@ class Gradients:
     alive.
     """
 
-    def __init__(self, tensors: list[Tensor], gradients: list[Tensor], delivered: set[int]) -> None:
+    def __init__(self, tensors: list[Tensor], gradients: list[Tensor], delivered: set[int], left: str = "") -> None:
         self._tensors = tensors
         self._by_link = {link_of(t): g for t, g in zip(tensors, gradients, strict=True)}
         self._intermediates: dict[Any, Tensor] = {}
         #: The ids of tensors whose ``.grad`` already holds this gradient.
         self.delivered = delivered
+        #: The sentence that names where a tensor last left the tape before the backward; empty if none did.
+        self._left = left
 
     def get(self, tensor: Tensor, default: Any = None) -> Any:
         """Return the gradient of a tensor, or `default`."""
@@ -46,6 +48,7 @@ class Gradients:
             name = tensor.name or f"tensor{list(tensor.shape)}"
             raise MissingGradientError(
                 f"Gradients: the loss does not depend on {name}, or it was not tracked then; get() gives None instead."
+                f"{self._left}"
             )
         return found  # type: ignore[no-any-return]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import tree
-from .api import gradients_of, pulled, pushed
+from .api import as_primals, gradients_of, pulled, pushed
 from .arguments import (
     Argnums,
     Arguments,
@@ -18,6 +18,7 @@ from .arguments import (
     check_callable,
     is_tracked_outside,
     must_record,
+    released,
     title,
 )
 from .config import SchedulerConfig, SchedulingStrategy, as_member
@@ -25,7 +26,7 @@ from .core.context import current, entered
 from .core.gradients import link_of, sweep, tracked_again
 from .core.jacobian import Blocks, Path, Sweeper, by_cut, by_forward, by_reverse
 from .core.value import Value, wrap
-from .errors import ArgumentError, OperandError, ShapeError
+from .errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
 from .lifted import BatchedTensor
 from .ops import concat
 from .schedule import HybridScheduler
@@ -73,6 +74,8 @@ def jacobian(
         blocks = matrix_blocks(outs, inputs.tensors, chosen, chunk_size, is_recorded)
         rows = [inputs.results(_shaped(inputs, row, out, is_recorded)) for row, out in zip(blocks, outs, strict=True)]
         result = tree.unflatten(out_tree, rows)
+        aux = released(inputs, aux, is_recorded)
+        inputs.release()
         return (result, aux) if has_aux else result
 
     return differentiated
@@ -130,6 +133,8 @@ def hessian(
             for row, gradient in zip(blocks, gradients, strict=True)
         ]
         result = inputs.results(rows)
+        aux = released(inputs, aux, is_recorded)
+        inputs.release()
         return (result, aux) if has_aux else result
 
     return differentiated
@@ -158,12 +163,12 @@ def hvp(
     """
     name = "hvp"
     check_callable(name, function)
-    args = primals if isinstance(primals, tuple) else (primals,)
+    args = as_primals(name, function, primals)
     if argnums is None:
         argnums = tuple(range(len(args))) if isinstance(primals, tuple) else 0
     check_argnums(name, argnums)
     numbers = argument_numbers(name, argnums, len(args))
-    moved_by = (tangents,) if isinstance(argnums, int | np.integer) else tuple(tangents)
+    moved_by = (tangents,) if isinstance(argnums, int | np.integer) else tangents
 
     @functools.wraps(function, assigned=("__name__",), updated=())
     def gradient(*moved: Any) -> Any:
@@ -174,7 +179,7 @@ def hvp(
         return (gradients, value[1] if has_aux else None)
 
     chosen = tuple(args[number] for number in numbers)
-    _, product, aux = pushed(name, gradient, chosen, moved_by, has_aux=True)
+    _, product, aux = pushed(name, gradient, chosen, moved_by, tuple(range(len(chosen))), has_aux=True)
     return (product, aux) if has_aux else product
 
 
@@ -228,21 +233,29 @@ def matrix_blocks(
     chunk = chunk_size or _chunk_size(path)
     cls = outs[0].plain if is_recorded else None
     sweeper = Sweeper(BatchedTensor, cls, lambda parts, axis: concat(parts, axis=axis), chunk)
-    decision = scheduler.decide(path)
     if is_recorded:
         with tracked_again(links), entered(grad=True):
-            found = iter(_blocks(path, decision, sweeper))
+            found = iter(_blocks(path, scheduler, sweeper))
     else:
-        found = iter(_blocks(path, decision, sweeper))
+        found = iter(_blocks(path, scheduler, sweeper))
     return [next(found) if out.node is not None else [None] * len(sources) for out in outs]
 
 
-def _blocks(path: Path, decision: Any, sweeper: Sweeper) -> Blocks:
-    if decision.mode is SchedulingStrategy.FORWARD:
-        return by_forward(path, sweeper)
-    if decision.mode is SchedulingStrategy.REVERSE:
-        return by_reverse(path, sweeper)
-    return by_cut(path, decision.chosen.cut, sweeper)
+def _blocks(path: Path, scheduler: HybridScheduler, sweeper: Sweeper) -> Blocks:
+    """Compute a Jacobian as the scheduler decides, and anew where an op turns out to lack a mode."""
+    refused: dict[SchedulingStrategy, str] = {}
+    while True:
+        mode = scheduler.decide(path, refused).mode
+        try:
+            if mode is SchedulingStrategy.FORWARD:
+                return by_forward(path, sweeper)
+            if mode is SchedulingStrategy.REVERSE:
+                return by_reverse(path, sweeper)
+            return by_cut(path, path.narrowest, sweeper)
+        except NotDifferentiableError as error:
+            refused[mode] = str(error)
+            if not scheduler.can_decide_anew(refused):
+                raise
 
 
 def _chunk_size(path: Path) -> int:

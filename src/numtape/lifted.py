@@ -1,11 +1,14 @@
 """Tensors that stand for more than one array, with every op and method of `Tensor`: what sweeps compute on."""
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from . import ops
 from .core.batching import Batched
+from .core.context import current
+from .core.record import call_site
 from .core.value import Lifted
 from .errors import LeavesTapeError
 from .tensors import Tensor
@@ -13,6 +16,7 @@ from .tensors import Tensor
 
 def _leaves(how: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        current().thread.last_exit = (*call_site(sys._getframe()), how)
         raise LeavesTapeError(
             f"{how}: this tensor stands for {self.meaning} while a derivative is computed, so it has no single value; "
             "compute with nt or np functions, or take the derivative in another mode."

@@ -6,6 +6,7 @@ and raises for tracked ones, so that no gradient is lost unnoticed.
 
 import functools
 import inspect
+import sys
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,9 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
         return reduction(inputs[0], axis=axis, **options)
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
-    # SciPy's special functions are known by name, so that SciPy need not be imported.
-    face: Any = numpy_faces.get(ufunc) or public.get(ufunc.__name__)
-    if face is None or kwargs:
+    face: Any = numpy_faces.get(ufunc) or _face_of_scipy(ufunc)
+    # A composed function has no op that could write.
+    if face is None or kwargs or (out is not None and not hasattr(face, "op")):
         given = {"out": out, "where": where}
         defaults = {"out": None, "where": True}
         kwargs |= {key: value for key, value in given.items() if value is not defaults[key]}
@@ -81,6 +82,22 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
         # NumPy leaves what is not computed uninitialised; zero is a value that can be relied upon.
         return select(where, result, 0.0)
     return write_op(target, select.op, (where, result, target))
+
+
+def _face_of_scipy(ufunc: Any) -> Any:
+    """Return the public function that has the name of one of SciPy's special functions and its meaning, or None.
+
+    SciPy is not imported for it: whoever calls one has done so. Its `huber` and `kl_div` are elementwise, our losses of
+    these names are not, so only elementwise ops of as many operands count.
+    """
+    name = ufunc.__name__
+    theirs: Any = getattr(sys.modules.get("scipy.special"), name, None)
+    if theirs is not ufunc:
+        return None
+    face = public.get(name)
+    op = getattr(face, "op", None)
+    is_same = op is not None and op.is_elementwise and len(op.arguments) == ufunc.nin
+    return face if is_same and ufunc.nout == 1 else None
 
 
 def _title(ufunc: Any) -> str:
@@ -126,7 +143,9 @@ def _bind(function: Any, face: Any, args: Any, kwargs: Any) -> tuple[list[Any], 
         default = theirs[name].default
         if name == "axis" and isinstance(value, tuple | list) and not value:
             return None  # No axes at all, which ours takes as all of them.
-        if name in ours and ours[name].kind is not inspect.Parameter.POSITIONAL_ONLY and place:
+        if name == "out" and getattr(getattr(face, "op", None), "is_elementwise", False):
+            named[name] = value  # Which the faces of elementwise ops take, whatever their signature.
+        elif name in ours and ours[name].kind is not inspect.Parameter.POSITIONAL_ONLY and place:
             named[name] = value
         elif place == len(positional) and (place < leading or is_open):
             positional.append(value)

@@ -1,11 +1,14 @@
 """What a tape does besides differentiating: record, watch, mark and rewind, end, and show itself."""
 
+import os
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from . import tree
 from .config import CheckpointConfig
 from .core.context import change, current, entered
+from .core.gradients import describe_exit
 from .core.record import Record
 from .core.tape import RecordingTape
 from .core.value import Value
@@ -14,6 +17,9 @@ from .errors import ArgumentError, ClosedError, DtypeError, OperandError, TapeCo
 from .insight import summary as summaries
 from .tensors import Tensor
 from .transforms.dropping import dropping
+
+if TYPE_CHECKING:
+    from .insight.graph import Graph, Profile
 
 
 class Mark:
@@ -51,6 +57,8 @@ class Recording:
         self._is_closed = False
         #: Whether a backward has run since the segment began, so that entering again starts a new one.
         self._has_run_backward = False
+        #: The last exit from any tape when the segment began.
+        self._exit_before = current().thread.last_exit
 
     @property
     def watch_all(self) -> bool:
@@ -85,8 +93,14 @@ class Recording:
 
     def _start_segment(self) -> None:
         self._tape.start_segment()
+        self._exit_before = current().thread.last_exit
         if self._dropping is not None:
             self._dropping.restart()
+
+    def _left(self) -> str:
+        """Return the sentence that names where a tensor last left the tape since this one began, if one did."""
+        last_exit = current().thread.last_exit
+        return "" if last_exit is self._exit_before else describe_exit(last_exit)
 
     def __enter__(self) -> Self:
         scope = entered(**self._begin())
@@ -97,7 +111,13 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered.pop().__exit__(kind, error, trace)
+        scope = self._entered.pop()
+        try:
+            scope.__exit__(kind, error, trace)
+        finally:
+            # Left before a scope inside of it, whose state lists this tape as well.
+            if scope.changes and self._tape in current().tapes:
+                self.stop_recording()
 
     def start_recording(self) -> None:
         """Record from now on, until `stop_recording` or the end of the enclosing ``with`` block."""
@@ -196,6 +216,48 @@ class Recording:
     def summary(self) -> str:
         """Return the records as a table."""
         return summaries.text(self._tape.records)
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        profile: "Profile | None" = None,
+        values: bool = True,
+        title: str = "",
+    ) -> Path:
+        """Write the records as one HTML page; see `nt.to_html`. The gradients are those of the newest record."""
+        from .insight.page import to_html
+
+        return to_html(self._graph("to_html", profile, values), path, title=title)
+
+    def to_dot(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        profile: "Profile | None" = None,
+        values: bool = False,
+    ) -> str:
+        """Return the records as DOT text for Graphviz; see `nt.to_dot`."""
+        from .insight.dot import to_dot
+
+        return to_dot(self._graph("to_dot", profile, values), path)
+
+    def to_json(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        profile: "Profile | None" = None,
+        values: bool = True,
+    ) -> str:
+        """Return the records as a JSON document, which `nt.from_json` reads; see `nt.to_json`."""
+        from .insight.graph_json import to_json
+
+        return to_json(self._graph("to_json", profile, values), path)
+
+    def _graph(self, name: str, profile: "Profile | None", values: bool) -> "Graph":
+        from .insight.describing import graph_of
+
+        return graph_of(name, self.records, profile, values, named=self._tape.watched_intermediates())
 
     def __str__(self) -> str:
         return f"{self!r}\n{self.summary()}"

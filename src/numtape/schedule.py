@@ -5,10 +5,11 @@ needs one for each input, reverse one for each output, and mixed one of each for
 plus the product of the two halves.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .config import SchedulerConfig, SchedulingStrategy
-from .core.jacobian import Cut, Path
+from .core.jacobian import Path
 from .errors import OperandError
 
 _FORWARD, _REVERSE, _MIXED = SchedulingStrategy.FORWARD, SchedulingStrategy.REVERSE, SchedulingStrategy.MIXED
@@ -22,7 +23,8 @@ class Alternative:
     tangents: int
     cotangents: int
     multiply_adds: int
-    cut: Cut | None = None
+    #: The number of elements of the cut from which a mixed one goes both ways.
+    width: int | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Decision:
         table = [("", "mode", "tangents", "cotangents", "multiply-adds")]
         for way in self.alternatives:
             mark = "->" if way is self.chosen else ""
-            name = way.mode.value if way.cut is None else f"{way.mode.value} (cut of {way.cut.width})"
+            name = way.mode.value if way.width is None else f"{way.mode.value} (cut of {way.width})"
             table.append((mark, name, f"{way.tangents:,}", f"{way.cotangents:,}", f"{way.multiply_adds:,}"))
         widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
         for mark, name, *numbers in table:
@@ -74,14 +76,20 @@ class HybridScheduler:
         self.config = config or SchedulerConfig()
         self.last_decision: Decision | None = None
 
-    def decide(self, path: Path) -> Decision:
-        """Price the ways to compute the Jacobian of a path, choose one and remember it as `last_decision`."""
+    def decide(self, path: Path, refused: Mapping[SchedulingStrategy, str] | None = None) -> Decision:
+        """Price the ways to compute the Jacobian of a path, choose one and remember it as `last_decision`.
+
+        Args:
+            path: the records between sources and targets.
+            refused: the modes that were tried and that an op on the path lacks, with what it said.
+        """
         ways = {
             _FORWARD: Alternative(_FORWARD, path.inputs, 0, path.inputs * path.work),
             _REVERSE: Alternative(_REVERSE, 0, path.outputs, path.outputs * path.work),
             _MIXED: _mixed(path),
         }
-        mode, reason = self._choose(path, {mode: way.multiply_adds for mode, way in ways.items()})
+        prices = {mode: way.multiply_adds for mode, way in ways.items()}
+        mode, reason = self._choose_other(prices, refused) if refused else self._choose(path, prices)
         self.last_decision = Decision(ways[mode], reason, tuple(ways.values()), path.inputs, path.outputs)
         return self.last_decision
 
@@ -100,6 +108,17 @@ class HybridScheduler:
             return _REVERSE, f"since outputs / inputs = {ratio:.4g} is at most {config.reverse_mode_threshold:g}"
         return cheaper, "the cheaper of the plain modes"
 
+    def can_decide_anew(self, refused: Mapping[SchedulingStrategy, str]) -> bool:
+        """Say whether a plain mode is left, and free to choose, when others were refused."""
+        return self.config.strategy is SchedulingStrategy.AUTO and not {_FORWARD, _REVERSE} <= refused.keys()
+
+    def _choose_other(
+        self, prices: dict[SchedulingStrategy, int], refused: Mapping[SchedulingStrategy, str]
+    ) -> tuple[SchedulingStrategy, str]:
+        mode = min((mode for mode in (_REVERSE, _FORWARD) if mode not in refused), key=prices.__getitem__)
+        failed, why = list(refused.items())[-1]
+        return mode, f"since {failed.value} failed: {why}"
+
     def explain(self) -> str:
         """Return the last decision as text: the alternatives with their prices, and the reason."""
         return "no Jacobian was computed yet" if self.last_decision is None else str(self.last_decision)
@@ -107,6 +126,6 @@ class HybridScheduler:
 
 def _mixed(path: Path) -> Alternative:
     """Price the sweeps both ways from the narrowest cut: for each of its elements, they pass each record once."""
-    cut = path.narrowest()
+    cut = path.narrowest
     price = cut.width * (path.work + path.inputs * path.outputs)
-    return Alternative(_MIXED, cut.width, cut.width, price, cut)
+    return Alternative(_MIXED, cut.width, cut.width, price, cut.width)

@@ -9,12 +9,21 @@ import numpy as np
 
 from . import tree
 from .api import jvp
-from .arguments import as_outputs, check_callable
+from .arguments import as_outputs, check_callable, title
 from .core.apply import watch_on_use
 from .core.context import current, entered
+from .core.record import describe_site
 from .core.value import Value, wrap
 from .dtypes import float64, is_float
-from .errors import ArgumentError, DtypeError, NumtapeError, OperandError, ShapeError
+from .errors import (
+    ArgumentError,
+    DtypeError,
+    LeavesTapeError,
+    NotConnectedError,
+    NumtapeError,
+    OperandError,
+    ShapeError,
+)
 from .lifted import LiftedTensor
 from .protocols import VALUE_FREE
 from .taylor import Series
@@ -46,8 +55,8 @@ def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]
 
     The function runs once, on power series, at a cost that grows with the square or cube of the order, while that of
     nested `grad` or `jvp` grows exponentially. Comparisons look at the value, so that branches and `where` work. A
-    function that does what a series cannot (leave the tape, write in place, run a transform or an op whose rule wants
-    arrays) is run again, by nested forward mode.
+    function that does what a series cannot (take constants by `item()` or `numpy()`, write in place, run a transform or
+    an op whose rule wants arrays) is run again, by nested forward mode.
 
     Args:
         function: takes a tensor without axes and returns a tensor of any shape, or a tree of tensors.
@@ -55,8 +64,11 @@ def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]
         order: the highest order, an integer from 0 on.
 
     Returns:
-        A list of ``order + 1`` results as `function` returns them: tensors if `x` is one or something outside
-        differentiates through this; otherwise arrays, and numbers for results without axes.
+        A list of ``order + 1`` results as `function` returns them: tensors if `x` is one or something outside may
+        differentiate through this; otherwise arrays, and numbers for results without axes.
+
+    Raises:
+        NotConnectedError: if `x` becomes a plain number by ``float(x)``, as in ``math.sin(x)``.
 
     Example:
         >>> nt.derivatives(lambda x: x ** 3, 2.0, 4)
@@ -68,15 +80,20 @@ def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]
     if not isinstance(order, int | np.integer) or isinstance(order, bool) or order < 0:
         raise ArgumentError(f"{_NAME}: order is {order!r}; it must be an integer from 0 on, the highest order wanted.")
     value = _as_number(x)
+    thread = current().thread
+    before, thread.last_exit = thread.last_exit, None
     try:
         found = _by_series(function, value, order)
-    except (NumtapeError, AttributeError, ValueError):
+    except (NumtapeError, AttributeError, ValueError) as error:
+        if isinstance(error, LeavesTapeError):
+            _check_exit(function, thread.last_exit)
         # A series has no array: `AttributeError`, and NumPy's `ValueError`. An error of the function's own comes again.
         found = None
+    finally:
+        thread.last_exit = before
     if found is None:
         found = _by_nesting(function, order)(value)
-    state = current()
-    is_recorded = state.grad and bool(isinstance(x, Value) or state.transforms or state.tapes)
+    is_recorded = current().grad
     cls = x.plain if isinstance(x, Value) else None
     return [tree.map(lambda result: _as_result(result, cls, is_recorded), each) for each in found]
 
@@ -114,6 +131,16 @@ def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
     return [tree.unflatten(out_tree, [_derivative(out, n, level) for out in outs]) for n in range(order + 1)]
 
 
+def _check_exit(function: Callable[[Any], Any], last_exit: Any) -> None:
+    """Raise if a series was to become a plain number by float(), which also ``math.sin(x)`` calls."""
+    if last_exit is not None and last_exit[2] == "float()":
+        raise NotConnectedError(
+            f"{_NAME}: {title(function)} makes a plain number of what depends on x by float() at "
+            f"{describe_site(*last_exit[:2])}, so its part in the derivatives would be lost. Use nt functions instead "
+            "of math; if a constant is meant, take item()."
+        ) from None
+
+
 def _derivative(out: Any, n: int, level: int) -> Any:
     """Return n! times the n-th coefficient of an output."""
     is_series = isinstance(out, Series) and out.level == level
@@ -130,8 +157,14 @@ def _by_nesting(function: Callable[[Any], Any], order: int) -> Callable[[Any], l
     if order == 0:
 
         def value(x: Any) -> list[Any]:
-            out_tree = function(x if isinstance(x, Value) else wrap(Tensor, x))
-            outs = as_outputs(_NAME, function, out_tree, current().thread.last_exit)
+            thread = current().thread
+            before, thread.last_exit = thread.last_exit, None
+            try:
+                out_tree = function(x if isinstance(x, Value) else wrap(Tensor, x))
+                outs = as_outputs(_NAME, function, out_tree, thread.last_exit)
+            finally:
+                # The transforms around it have derivatives as outputs, whose zeros are no sign of a lost tape.
+                thread.last_exit = before
             return [tree.unflatten(out_tree, outs)]
 
         return value

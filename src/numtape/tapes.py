@@ -16,6 +16,7 @@ from .core.context import current, entered
 from .core.gradients import (
     as_tensor,
     check_target,
+    is_freeable,
     link_of,
     push_forward,
     seed_of,
@@ -123,7 +124,11 @@ class Tape(Recording):
             untracked = next((target for target in targets if target.node is None), None)
             raise NotConnectedError(
                 f"gradient: the targets do not depend on {name}"
-                + (f": {why_untracked(untracked)}" if untracked is not None else "; was it watched before use?")
+                + (
+                    f": {why_untracked(untracked)}"
+                    if untracked is not None
+                    else f"; was it watched before use?{self._left()}"
+                )
             )
         return None
 
@@ -152,6 +157,7 @@ class Tape(Recording):
         seed = seed_of("backward", loss, gradient)
         create_graph = create_graph or self._is_differentiated(outer, [seed])
         is_last = not (retain_graph or create_graph or outer)
+        free = is_last and is_freeable(loss)
         self._prepare([loss])
         with entered(tapes=outer, watch_all=False):
             found = sweep(
@@ -159,7 +165,7 @@ class Tape(Recording):
                 [seed],
                 None,
                 create_graph=create_graph,
-                free=is_last,
+                free=free,
                 keep_all=keep == "all" or bool(self._tape.watched_intermediates()),
             )
         self._has_run_backward = True
@@ -188,7 +194,7 @@ class Tape(Recording):
                 delivered.add(link.id)
             tensors.append(link)
             gradients.append(gradient)
-        made = Gradients(tensors, gradients, delivered)
+        made = Gradients(tensors, gradients, delivered, self._left())
         made._intermediates = intermediates
         return made
 
@@ -200,7 +206,7 @@ class Tape(Recording):
             >>> with nt.Tape(checkpoint=nt.CheckpointConfig("block", checkpoint_every_n=2)) as tape:
             ...     loss = nt.sin(nt.exp(nt.sin(nt.exp(x)))).sum()
             >>> tape.checkpoint_plan(loss).recomputed
-            1
+            2
         """
         self._check_open("checkpoint_plan")
         check_target("checkpoint_plan", loss)
@@ -235,6 +241,28 @@ class Tape(Recording):
             on_step=lambda record, g, produced: steps.append((record, g, produced)),
         )
         return iter(steps)
+
+    def to_numpy_source(self, loss: Any = None, sources: Any = None, *, check: bool = True) -> Any:
+        """Return what was recorded, and its gradient, as NumPy code that runs without numtape.
+
+        Args:
+            loss: the tensor to write; None for the one result on the tape that no other record reads.
+            sources: the tensors by which to differentiate; None for all leaves.
+            check: whether to run the code on what was recorded, and compare.
+
+        Returns:
+            The text of a module with `forward` and `gradient`; see `nt.to_numpy_source`.
+
+        Example:
+            >>> x = nt.tensor([1.0, 2.0], name="x")
+            >>> with nt.Tape() as tape:
+            ...     loss = (x * x).sum()
+            >>> float(tape.to_numpy_source().load()["forward"](np.array([3.0, 4.0])))
+            25.0
+        """
+        from .insight.source import tape_to_numpy_source  # Rarely used, and it needs the parser.
+
+        return tape_to_numpy_source(self._tape.records, loss, sources, check)
 
     def forward_gradient(self, source: Any, target: Any, tangent: Any = None) -> Any:
         """Return the derivative of a target by a source in forward mode. Consumes nothing.
@@ -315,7 +343,7 @@ class Tape(Recording):
         if not is_reached(link_of(target), link_of(source)):
             raise NotConnectedError(
                 f"{name}: the target does not depend on {source.name or f'tensor{list(source.shape)}'}; watch it "
-                "before it is used, and compute with nt or np functions outside of no_grad."
+                f"before it is used, and compute with nt or np functions outside of no_grad.{self._left()}"
             )
 
     def _outer_tapes(self) -> tuple[RecordingTape, ...]:

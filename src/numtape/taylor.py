@@ -216,13 +216,14 @@ class _Call:
         #: What the op returned, and the series of it.
         self.value = self.out = out
 
+    # Lists for several outputs, as those of a record.
     @property
     def shape(self) -> Any:
-        return _map(lambda x: x.shape, self.value)
+        return [x.shape for x in self.value] if isinstance(self.value, tuple) else self.value.shape
 
     @property
     def dtype(self) -> Any:
-        return _map(lambda x: x.dtype, self.value)
+        return [x.dtype for x in self.value] if isinstance(self.value, tuple) else self.value.dtype
 
     @property
     def needs(self) -> int:

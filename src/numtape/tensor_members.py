@@ -10,6 +10,7 @@ import numpy as np
 
 from . import ops, protocols
 from ._typing import NDArray
+from .core.apply import is_tracked
 from .core.context import current
 from .core.gradients import backward, is_leaf
 from .core.record import Record, call_site, note
@@ -26,6 +27,39 @@ class Members(Value):
     """The members of `Tensor` that are not ops."""
 
     __slots__ = ()
+
+    # Shape and place.
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.array.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.array.size
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes that the elements take."""
+        return self.array.nbytes
+
+    def numel(self) -> int:
+        """Return the number of elements."""
+        return self.array.size
+
+    def dim(self) -> int:
+        """Return the number of axes."""
+        return self.array.ndim
+
+    @property
+    def device(self) -> str:
+        """Where the tensor is: always "cpu"."""
+        return "cpu"
+
+    def cpu(self) -> Self:
+        """Return the tensor itself."""
+        return self
 
     # Leaving the tape.
     def numpy(self, copy: Any = False) -> NDArray:
@@ -57,6 +91,10 @@ class Members(Value):
     def __int__(self) -> Any:
         return self._number(int, "int()")
 
+    def __trunc__(self) -> Any:
+        # Python's math.trunc wants it; floor and ceil of the module take float().
+        return self._number(int, "math.trunc()")
+
     def __index__(self) -> Any:
         if self.dtype.kind not in "iu" or self.array.size != 1:
             raise OperandError(
@@ -80,7 +118,7 @@ class Members(Value):
         return kind(self.array.item())
 
     def _note_exit(self, how: str) -> None:
-        if self.node is not None:
+        if is_tracked(self):
             code, lasti = call_site(sys._getframe())
             current().thread.last_exit = (code, lasti, how)
 

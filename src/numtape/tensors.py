@@ -1,6 +1,6 @@
 """Tensor: an array that remembers how it was computed. One line per operator, naming its op."""
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from .core.faces import is_operand, operator
 from .core.inplace import write_op
 from .core.value import Value
 from .dtypes import as_dtype, float32, float64, int64
-from .errors import ArgumentError, ShapeError
+from .errors import ArgumentError, MissingAxesError
 from .ops.indexing import setitem
 from .tensor_members import Members
 
@@ -44,6 +44,15 @@ def _in_place(face: Any) -> Any:
         return write_op(self, face.op, (self, other)) if is_operand(other) else NotImplemented
 
     return method
+
+
+def _divmod(self: Any, other: Any) -> Any:
+    """Return ``self // other`` and ``self % other``."""
+    return (self // other, self % other) if is_operand(other) else NotImplemented
+
+
+def _swapped_divmod(self: Any, other: Any) -> Any:
+    return (other // self, other % self) if is_operand(other) else NotImplemented
 
 
 _square = runner(ops.square)
@@ -95,6 +104,8 @@ class Tensor(Members):
     __mod__ = _operator(ops.remainder)
     __rmod__ = _swapped(ops.remainder)
     __imod__ = _in_place(ops.remainder)
+    __divmod__ = _divmod
+    __rdivmod__ = _swapped_divmod
     __pow__ = _power
     __rpow__ = _swapped(ops.pow)
     __ipow__ = _in_place(ops.pow)
@@ -316,29 +327,6 @@ class Tensor(Members):
 
     # Shape and dtype.
     @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return self.array.ndim
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.array.size
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes that the elements take."""
-        return self.array.nbytes
-
-    def numel(self) -> int:
-        """Return the number of elements."""
-        return self.array.size
-
-    def dim(self) -> int:
-        """Return the number of axes."""
-        return self.array.ndim
-
-    @property
     def T(self) -> "Tensor":
         """The tensor with its axes reversed."""
         turned: Tensor = ops.permute(self, tuple(range(self.ndim))[::-1])
@@ -348,18 +336,11 @@ class Tensor(Members):
     def mT(self) -> "Tensor":
         """The tensor with its last two axes exchanged."""
         if self.ndim < 2:
-            raise ShapeError(f"mT: the tensor has shape {self.shape}; a matrix has two axes or more. Use reshape.")
+            raise MissingAxesError(
+                f"mT: the tensor has shape {self.shape}; a matrix has two axes or more. Use reshape."
+            )
         turned: Tensor = ops.swapaxes(self, -1, -2)
         return turned
-
-    @property
-    def device(self) -> str:
-        """Where the tensor is: always "cpu"."""
-        return "cpu"
-
-    def cpu(self) -> Self:
-        """Return the tensor itself."""
-        return self
 
     def to(self, target: Any = None, *, dtype: Any = None, device: Any = None) -> "Tensor":
         """Return the tensor in another dtype, or itself for the device "cpu" and for its own dtype.

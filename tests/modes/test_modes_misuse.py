@@ -1,6 +1,7 @@
 """Bad input of derivative modes: a message that names the function, the argument and the repair."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -134,6 +135,76 @@ BAD = {
         NotConnectedError,
         None,
     ),
+    "a number beside a tensor": (
+        lambda: nt.jvp(lambda x: {"a": x * 2.0, "b": math.sin(x)}, 1.0, 1.0),
+        NotConnectedError,
+        "jvp: <lambda> returned a constant as output 1, and a tracked tensor left the tape by float() at FILE (LINE), "
+        "so its gradient would be lost. Use nt functions instead of math, nt.stack instead of filling an array, and "
+        "return a tensor if a constant is meant.",
+    ),
+    "an array beside a tensor": (
+        lambda: nt.jacobian(lambda x: (x * 2.0, x.numpy() ** 2))(np.ones(2)),
+        NotConnectedError,
+        "jacobian: <lambda> returned a constant as output 1, and a tracked tensor left the tape by numpy() at FILE "
+        "(LINE), so its gradient would be lost. Use nt functions instead of math, nt.stack instead of filling an "
+        "array, and return a tensor if a constant is meant.",
+    ),
+    "a tensor of a number beside a tensor": (
+        lambda: nt.vjp(lambda x: (x * 2.0, nt.tensor(math.sin(x))), 1.0),
+        NotConnectedError,
+        "vjp: <lambda> returned a constant as output 1, and a tracked tensor left the tape by float() at FILE (LINE), "
+        "so its gradient would be lost. Use nt functions instead of math, nt.stack instead of filling an array, and "
+        "take item() if a constant is meant.",
+    ),
+    "a function that returns a complex number": (
+        lambda: nt.jvp(lambda x: np.complex128(1 + 2j), 1.0, 1.0),
+        DtypeError,
+        "jvp: <lambda> returned complex128, but numtape computes with real numbers; return real and imaginary parts as "
+        "two outputs.",
+    ),
+    "a function that returns a complex array": (
+        lambda: nt.grad(lambda x: np.array(1j))(1.0),
+        DtypeError,
+        "grad: <lambda> returned complex128, but numtape computes with real numbers; return real and imaginary parts "
+        "as two outputs.",
+    ),
+    "a function that returns an array of text": (
+        lambda: nt.jvp(lambda x: np.array(["a"]), 1.0, 1.0),
+        DtypeError,
+        "jvp: <lambda> returned an array of <U1; it must return floats.",
+    ),
+    "hvp without tangents": (
+        lambda: nt.hvp(lambda x, y: (x * y).sum(), (np.ones(2), np.ones(2)), None),
+        ArgumentError,
+        "hvp: the call has 2 arguments, but 0 tangents were given; give one for each argument.",
+    ),
+    "a list of primals": (
+        lambda: nt.jvp(lambda x, y: x * y, [1.0, 2.0], [1.0, 2.0]),
+        ArgumentError,
+        "jvp: primals is a list, which is one argument, but <lambda> takes 2; give a tuple of arguments.",
+    ),
+    "a jacobian by None": (
+        lambda: nt.jacobian(lambda x: x)(None),
+        OperandError,
+        "jacobian: argument 0 is None; there is nothing to differentiate by.",
+    ),
+    "a masked array": (
+        lambda: nt.grad(lambda x: x.sum())(np.ma.masked_array([1.0, 2.0], [False, True])),
+        OperandError,
+        "grad: argument 0 is a masked array, whose mask would be ignored; pass x.filled(...), and choose elements with "
+        "nt.where inside of the function.",
+    ),
+    "jvp by an argument that is not there": (
+        lambda: nt.jvp(lambda x: x, 1.0, 1.0, argnums=1),
+        ArgumentError,
+        "jvp: argnums has 1, but the function got 1 positional arguments; argnums counts these, from 0 on.",
+    ),
+    "jvp with has_aux by position": (
+        lambda: nt.jvp(lambda x: (x, x), 1.0, 1.0, True),
+        ArgumentError,
+        "jvp: argnums is True; it must be an integer or a tuple of integers. The function's arguments go to the "
+        "result: nt.jvp(f)(x).",
+    ),
     "a jacobian by an unconnected source": (
         lambda: nt.Tape().jacobian(float32_tensor() * 2.0, float32_tensor()),
         NotConnectedError,
@@ -181,4 +252,11 @@ def test_bad_input_says_what_to_do(case):
     with pytest.raises(kind) as caught:
         call()
     if message is not None:
-        assert str(caught.value) == message
+        assert re.sub(r" at \S+:\d+ \(.*\), so its", " at FILE (LINE), so its", str(caught.value)) == message
+
+
+def test_constants_among_outputs_are_zero_where_nothing_left_the_tape():
+    _, slopes = nt.jvp(lambda x: (x * 2.0, 3.0, np.ones(2), nt.zeros(2)), 1.0, 1.0)
+    assert slopes[:2] == (2.0, 0.0)
+    # And by the user's will, as tensors.
+    assert nt.jvp(lambda x: (x * 2.0, nt.tensor(x.item())), 1.0, 1.0)[1] == (2.0, 0.0)

@@ -1,10 +1,14 @@
 """The hybrid scheduler: what it chooses, what it sweeps, what it says."""
 
+import gc
+import pickle
+
 import numpy as np
 import pytest
 from functions import POINT, close
 
 import numtape as nt
+from numtape.core.record import Record
 
 
 def bottleneck(x):
@@ -39,7 +43,7 @@ def test_a_bottleneck_takes_three_sweeps_each_way(monkeypatch):
     assert counts == {"forward": 3, "reverse": 3}
     decision = scheduler.last_decision
     assert decision.mode is nt.SchedulingStrategy.MIXED
-    assert (decision.chosen.tangents, decision.chosen.cotangents, decision.chosen.cut.width) == (3, 3, 3)
+    assert (decision.chosen.tangents, decision.chosen.cotangents, decision.chosen.width) == (3, 3, 3)
     close(mixed, nt.jacobian(bottleneck, mode="reverse")(x))
     assert counts == {"forward": 3, "reverse": 1003}
     close(mixed, nt.jacobian(bottleneck, mode="forward")(x))
@@ -91,7 +95,7 @@ def test_a_cut_may_hold_several_values():
     scheduler = nt.HybridScheduler()
     x = np.linspace(0.0, 1.0, 40)
     mixed = nt.jacobian(function, scheduler=scheduler)(x)
-    assert scheduler.last_decision.chosen.cut.width == 2
+    assert scheduler.last_decision.chosen.width == 2
     close(mixed, nt.jacobian(function, mode="reverse")(x))
 
 
@@ -115,3 +119,51 @@ def test_mixed_mode_within_an_op_with_several_outputs():
     expected = nt.jacobian(function, mode="reverse")(POINT)
     close(nt.jacobian(function, mode="mixed")(POINT), expected)
     close(nt.jacobian(function, mode="forward", chunk_size=1)(POINT), expected)
+
+
+@nt.custom_gradient
+def clipped(x, bound):
+    return x * 1.0, lambda g: nt.clip(g, -bound, bound)
+
+
+def copies_of_clipped(x):
+    return nt.concat([clipped(x, 0.5) * float(k) for k in range(1, 21)])
+
+
+def test_auto_goes_back_to_reverse_where_an_op_lacks_forward_mode():
+    scheduler = nt.HybridScheduler()
+    found = nt.jacobian(copies_of_clipped, scheduler=scheduler)(np.ones(1))
+    assert found.ravel().tolist() == [0.5] * 20
+    assert scheduler.last_decision.mode is nt.SchedulingStrategy.REVERSE
+    assert scheduler.last_decision.reason == (
+        "since forward failed: clipped: forward mode transposes its pull function, which is not linear, so that it has "
+        "no transpose. Write it with nt or np functions, linear in the cotangent, or use reverse mode."
+    )
+    with pytest.raises(nt.errors.NotDifferentiableError, match="is not linear"):
+        nt.jacobian(copies_of_clipped, mode="forward")(np.ones(1))
+
+
+def test_auto_goes_on_to_forward_where_an_op_lacks_reverse_mode():
+    @nt.custom_op(jvp={"x": lambda t, x: np.asarray(t) * 2.0 * np.asarray(x)}, check=False)
+    def squared(x, /):
+        return x * x
+
+    scheduler = nt.HybridScheduler()
+    found = nt.jacobian(lambda x: squared(x)[:1], scheduler=scheduler)(np.arange(20.0))
+    assert scheduler.last_decision.mode is nt.SchedulingStrategy.FORWARD
+    close(found, np.zeros((1, 20)))
+
+
+def count_records():
+    gc.collect()
+    return sum(isinstance(x, Record) for x in gc.get_objects())
+
+
+def test_a_decision_holds_no_graph_and_can_be_stored():
+    scheduler = nt.HybridScheduler()
+    before = count_records()
+    nt.jacobian(lambda x: nt.tanh(x.sum()) * np.ones(20), scheduler=scheduler)(np.ones(20))
+    assert count_records() == before
+    again = pickle.loads(pickle.dumps(scheduler))
+    assert again.last_decision == scheduler.last_decision
+    assert again.explain() == scheduler.explain()

@@ -138,6 +138,7 @@ def test_hodus_order_of_numbers():
     optimizer = optim.Adam(0.001, 0.9, 0.999, 1e-8)
     assert optimizer.defaults == {
         "lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False,
+        "decoupled_weight_decay": False, "maximize": False,
     }  # fmt: skip
     assert optim.SGD(0.01).param_groups[0]["lr"] == 0.01
     assert optim.AdamW(0.1, weight_decay=0.5).defaults["weight_decay"] == 0.5
@@ -518,5 +519,54 @@ def test_what_a_rule_does_wrong_is_said():
 
 def test_an_optimizer_shows_its_groups():
     assert repr(optim.SGD([nt.ones(2)], lr=0.1)) == (
-        "SGD(1 parameters, lr=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False)"
+        "SGD(1 parameters, lr=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, maximize=False)"
     )
+
+
+def test_a_state_follows_its_parameter_into_another_dtype():
+    model = nt.nn.Linear(3, 2)
+    optimizer = optim.Adam(model.parameters(), lr=0.1)
+    optimizer.step([np.ones((2, 3)), np.array([1.0, 2.0])])
+    assert optimizer.state[model.bias]["exp_avg"].dtype == np.float32
+    model.double()
+    optimizer.step([np.ones((2, 3)), np.zeros(2)])
+    state = optimizer.state[model.bias]
+    assert {state["exp_avg"].dtype, state["exp_avg_sq"].dtype, model.bias.dtype} == {np.dtype(np.float64)}
+    np.testing.assert_allclose(state["exp_avg"].numpy(), [0.09, 0.18], rtol=1e-6)
+    assert state["step"] == 2
+    assert None not in optimizer._rule._programs.values()
+
+
+def test_pytorchs_settings_are_accepted_and_others_are_not():
+    w = nt.zeros(1)
+    optim.SGD([w], lr=1.0, maximize=True, foreach=True, fused=False, differentiable=False).step([np.ones(1)])
+    assert w.item() == 1.0
+    with pytest.raises(OperandError) as caught:
+        optim.Adam([w], learning_rate=0.1)
+    assert str(caught.value) == "Adam: got an unexpected keyword argument 'learning_rate'."
+    for bound in (optim.AdamW, optim.NAdam, optim.RAdam, optim.Adagrad, optim.RMSprop, optim.Adadelta, optim.Lion):
+        assert bound([w], maximize=True, capturable=False).param_groups[0]["maximize"] is True
+
+
+def test_a_rule_of_ones_own_may_ascend_whether_it_is_captured_or_not():
+    class Plain(optim.Optimizer):
+        def update(self, param, grad, state, lr):
+            return param - lr * grad, {}
+
+    class Whole(optim.Optimizer):
+        def update(self, param, grad, state, lr):
+            return param - lr * grad * vars(self)["factor"], {}
+
+    class Knowing(optim.Optimizer):
+        def update(self, param, grad, state, lr, maximize):
+            return param - lr * grad * (-1.0 if maximize else 1.0), {}
+
+    for cls in (Plain, Whole, Knowing):
+        w = nt.zeros(1)
+        optimizer = cls([w], lr=1.0, maximize=True)
+        optimizer.factor = 1.0
+        optimizer.step([np.ones(1)])
+        assert w.item() == 1.0
+        optimizer.param_groups[0]["maximize"] = False
+        optimizer.step([np.ones(1)])
+        assert w.item() == 0.0

@@ -288,18 +288,17 @@ class Random(optim.Optimizer):
 
     def __init__(self, params, seed):
         super().__init__(params, lr=0.5)
-        self.seed = seed
+        self.choices = tuple(map(tuple, np.random.default_rng(seed).random((13, 4)).tolist()))
 
     def init(self, param):
         return {"a": nt.ones_like(param), "b": param * 0.5, "c": param + 2.0}
 
     def update(self, param, grad, state, lr):
-        generator = np.random.default_rng(self.seed)
         values = [param, grad, *state.values()]
-        for _ in range(12):
-            x, y = (values[generator.integers(len(values))] for _ in range(2))
-            values.append([x + y, x - lr * y, nt.tanh(x), nt.where(x > y, x, 0.5 * y)][generator.integers(4)])
-        picked = [values[generator.integers(len(values))] for _ in range(4)]
+        for first, second, op, _ in self.choices[1:]:
+            x, y = (values[int(choice * len(values))] for choice in (first, second))
+            values.append([x + y, x - lr * y, nt.tanh(x), nt.where(x > y, x, 0.5 * y)][int(op * 4)])
+        picked = [values[int(choice * len(values))] for choice in self.choices[0]]
         return picked[0], dict(zip("abc", picked[1:], strict=True))
 
 

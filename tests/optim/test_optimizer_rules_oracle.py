@@ -73,10 +73,47 @@ def test_a_state_of_pytorch_loads():
         theirs.step()
     v = nt.tensor(w.detach().numpy().copy(), requires_grad=True)
     ours = nt.optim.Adam([v])
-    saved = theirs.state_dict()
-    saved["state"] = {k: {n: x.numpy() for n, x in state.items()} for k, state in saved["state"].items()}
-    ours.load_state_dict(saved)
+    ours.load_state_dict(theirs.state_dict())
     w.grad = torch.ones(3, dtype=torch.float64)
     theirs.step()
     ours.step([np.ones(3)])
     np.testing.assert_allclose(v.numpy(), w.detach().numpy(), rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["Adam", "NAdam", "RAdam", "Adagrad", "RMSprop", "Adadelta", "SGD", "AdamW"])
+def test_ascents_equal_pytorchs(name):
+    start, grads = np.array([1.0, -2.0]), np.random.default_rng(0).normal(size=(5, 2))
+    theirs, ours = torch.tensor(start, requires_grad=True), nt.tensor(start.copy(), requires_grad=True)
+    one = getattr(torch.optim, name)([theirs], lr=0.1, weight_decay=0.1, maximize=True)
+    other = getattr(nt.optim, name)([ours], lr=0.1, weight_decay=0.1, maximize=True, foreach=False)
+    for grad in grads:
+        theirs.grad = torch.tensor(grad)
+        one.step()
+        other.step([grad])
+    assert None not in other._rule._programs.values()
+    # PyTorch keeps NAdam's product of momenta in float32.
+    np.testing.assert_allclose(ours.numpy(), theirs.detach().numpy(), rtol=1e-8 if name == "NAdam" else 1e-13)
+
+
+def test_a_decay_apart_from_the_averages_equals_pytorchs():
+    theirs, ours = torch.ones(2, requires_grad=True, dtype=torch.float64), nt.ones(2, dtype="float64")
+    one = torch.optim.Adam([theirs], lr=0.1, weight_decay=0.5, decoupled_weight_decay=True)
+    other = nt.optim.Adam([ours], lr=0.1, weight_decay=0.5, decoupled_weight_decay=True)
+    for grad in ([1.0, 2.0], [-3.0, 0.5]):
+        theirs.grad = torch.tensor(grad, dtype=torch.float64)
+        one.step()
+        other.step([np.array(grad)])
+    np.testing.assert_allclose(ours.numpy(), theirs.detach().numpy(), rtol=1e-13)
+
+
+def test_a_half_state_and_a_rate_as_a_tensor_load():
+    theirs = torch.ones(2, dtype=torch.bfloat16, requires_grad=True)
+    one = torch.optim.SGD([theirs], lr=torch.tensor(0.5), momentum=0.9)
+    theirs.grad = torch.tensor([1.0, 2.0], dtype=torch.bfloat16)
+    one.step()
+    ours = nt.tensor([0.5, 0.0], requires_grad=True)
+    other = nt.optim.SGD([ours], momentum=0.9)
+    other.load_state_dict(one.state_dict())
+    assert other.param_groups[0]["lr"] == 0.5
+    other.step([np.zeros(2)])
+    np.testing.assert_allclose(ours.numpy(), np.array([0.5, 0.0]) - 0.5 * 0.9 * np.array([1.0, 2.0]), rtol=1e-6)

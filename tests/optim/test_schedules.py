@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 import numtape as nt
@@ -255,3 +256,57 @@ def test_a_schedule_wants_an_optimizer():
     with pytest.raises(OperandError) as caught:
         optim.StepLR([nt.zeros(1)], 2)
     assert str(caught.value) == "StepLR: takes the optimizer whose learning rates to set, not list."
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (lambda o: optim.StepLR(o, 1, gamma=0.5), [0.5, 0.1]),
+        (lambda o: optim.LambdaLR(o, lambda step: 0.5**step), [0.5, 0.1]),
+        (lambda o: optim.CosineAnnealingLR(o, 2), [0.5, 0.1]),
+        (lambda o: optim.MultiStepLR(o, [1], gamma=0.5), [0.5, 0.1]),
+        (lambda o: optim.PolynomialLR(o, 2), [0.5, 0.1]),
+        (lambda o: optim.WarmupCosineLR(o, 1, 3), [1.0, 0.2]),
+    ],
+)
+def test_a_group_that_is_added_later_follows_the_schedule(make, wanted):
+    optimizer = optim.SGD([nt.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = make(optimizer)
+    optimizer.add_param_group({"params": [nt.zeros(1, requires_grad=True)], "lr": 0.2})
+    schedule.step()
+    np.testing.assert_allclose(schedule.get_last_lr(), wanted, rtol=1e-15)
+
+
+def test_a_plateau_reduces_the_rate_of_a_group_that_is_added_later():
+    optimizer = optim.SGD([nt.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = optim.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
+    optimizer.add_param_group({"params": [nt.zeros(1, requires_grad=True)], "lr": 0.2})
+    for _ in range(2):
+        schedule.step(1.0)
+    assert schedule.get_last_lr() == [0.5, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda o: optim.LambdaLR(o, [lambda step: 0.5]), "LambdaLR: there are 2 groups and 1 functions."),
+        (
+            lambda o: optim.OneCycleLR(o, 0.1, 10),
+            "OneCycleLR: there are 2 groups and 1 largest rates; make it after the last group.",
+        ),
+        (
+            lambda o: optim.ReduceLROnPlateau(o, patience=0, min_lr=[0.1]),
+            "ReduceLROnPlateau: there are 2 groups and 1 numbers in min_lr.",
+        ),
+    ],
+)
+def test_a_schedule_with_something_for_each_group_says_that_one_was_added(make, message):
+    optimizer = optim.SGD([nt.zeros(1, requires_grad=True)], lr=1.0, momentum=0.9)
+    schedule = make(optimizer)
+    metric = [1.0] if isinstance(schedule, optim.ReduceLROnPlateau) else []
+    if metric:
+        schedule.step(*metric)
+    optimizer.add_param_group({"params": [nt.zeros(1, requires_grad=True)], "lr": 0.2})
+    with pytest.raises(ArgumentError) as caught:
+        schedule.step(*metric)
+    assert str(caught.value) == message

@@ -575,3 +575,59 @@ def test_the_checker_finds_wrong_rules():
     )
     assert not result.is_valid
     assert result.max_error == pytest.approx(0.01 / 1.01, rel=1e-3)
+
+
+# Modules, hooks and edges.
+
+
+def test_the_parameters_of_a_float32_module_are_certified():
+    model = nt.nn.Linear(3, 2, rng=0)
+    before = [p.numpy(copy=True) for p in model.parameters()]
+    check = check_gradients(lambda model: (model(nt.ones(4, 3)) ** 2).sum(), model)
+    assert check.is_valid
+    assert [(row.argument, row.shape) for row in check.rows] == [("weight", (2, 3)), ("bias", (2,))]
+    assert [p.dtype for p in model.parameters()] == [nt.float32, nt.float32]
+    assert all(np.array_equal(p.numpy(), b) for p, b in zip(model.parameters(), before, strict=True))
+    assert nt.default_dtype() == nt.float32
+
+
+def test_a_module_is_certified_as_a_function_and_stays_as_it_is():
+    model = nt.nn.Sequential(nt.nn.Linear(3, 2, rng=0), nt.nn.BatchNorm1d(2), nt.nn.Tanh())
+    before = [x.numpy(copy=True) for x in model.buffers()]
+    assert check_gradients(model, nt.randn(4, 3, rng=0)).is_valid
+    assert all(np.array_equal(x.numpy(), b) for x, b in zip(model.buffers(), before, strict=True))
+
+
+def test_what_a_function_captures_in_float32_is_explained():
+    x = nt.ones(4, 3)
+
+    def loss(model):
+        return model(x).sum()
+
+    with pytest.raises(errors.DtypeError) as caught:
+        check_gradients(loss, nt.nn.Linear(3, 2))
+    assert str(caught.value) == (
+        "check_gradients: it runs in float64, and loss failed at that: Linear: the input has dtype float32 and the "
+        "weights have float64; use x.astype(nt.float64), or model.to(nt.float32). Pass what the function captures as "
+        "arguments, or make it float64 for the check."
+    )
+
+
+def test_a_function_that_registers_a_hook_is_certified():
+    def hooked(x):
+        y = x * 2.0
+        y.register_hook(lambda g: g * 1.0)
+        return (y * y).sum()
+
+    def spoiled(x):
+        y = x * 2.0
+        y.register_hook(lambda g: g * 1.5)
+        return (y * y).sum()
+
+    assert check_gradients(hooked, np.array([1.0, 2.0])).is_valid
+    assert check_gradients(spoiled, np.array([1.0, 2.0])).verdict is Verdict.WRONG
+
+
+def test_an_edge_beside_the_point_is_no_kink_at_it():
+    assert check_gradients(nt.arccos, 1.0 - 1e-13).verdict is Verdict.NOISE
+    assert check_gradients(lambda x: x**1.5, 0.0).verdict is Verdict.KINK

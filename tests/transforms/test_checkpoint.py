@@ -225,6 +225,19 @@ def test_writes_in_place_inside_are_right():
     np.testing.assert_array_equal(nt.grad(lambda x: nt.checkpoint(function, x).sum())(x), plain)
 
 
+def test_a_buffer_that_is_written_again_later_is_made_again_as_it_was():
+    def function(x):
+        buffer = nt.zeros(2, dtype="float64")
+        buffer[0] = x[0]
+        early = nt.exp(buffer).sum() ** 2
+        buffer[1] = x[1] * 3.0
+        return early + buffer.sum()
+
+    x = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+    nt.checkpoint(function, x).backward()
+    np.testing.assert_allclose(x.grad.numpy(), [2 * (np.e + 1) * np.e + 1, 3.0], rtol=1e-14)
+
+
 def test_inside_no_grad_it_only_calls():
     with nt.no_grad():
         y = nt.checkpoint(wave, nt.tensor([1.0], requires_grad=True))

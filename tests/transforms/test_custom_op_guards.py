@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
+from numtape.errors import NotDifferentiableError
 from numtape.transforms.custom_ops import custom_op
 
 X = np.array([1.0, 2.0, 3.0])
@@ -219,3 +220,135 @@ def test_a_rule_gets_zeros_for_outputs_that_are_not_used(vjp):
     x = nt.tensor(X, dtype="float32", requires_grad=True)
     both(x)[1].sum().backward()
     assert x.grad.tolist() == [2.0, 4.0, 6.0]
+
+
+# Linearity is a matter of each call.
+
+NOT_LINEAR = (
+    "{name}: forward mode by argument 'x' transposes the vjp rule, which is not linear, so that it has no transpose. "
+    "Write the rule with nt or np functions, linear in g, or give jvp={{'x': ...}}."
+)
+
+
+def test_a_pull_function_that_a_parameter_makes_nonlinear_is_refused_after_a_linear_call():
+    @nt.custom_gradient
+    def clip_gradient(x, bound=None):
+        return x * 1.0, lambda g: g if bound is None else nt.clip(g, -bound, bound)
+
+    assert nt.jvp(clip_gradient, np.ones(2), np.ones(2))[1].tolist() == [1.0, 1.0]
+    with pytest.raises(NotDifferentiableError) as caught:
+        nt.jacobian(lambda x: clip_gradient(x, bound=0.5), mode="forward")(np.ones(1))
+    assert str(caught.value) == (
+        "clip_gradient: forward mode transposes its pull function, which is not linear, so that it has no transpose. "
+        "Write it with nt or np functions, linear in the cotangent, or use reverse mode."
+    )
+    assert nt.jvp(clip_gradient, np.ones(2), np.ones(2))[1].tolist() == [1.0, 1.0]
+
+
+def test_a_rule_that_a_parameter_makes_nonlinear_is_refused_after_a_linear_call():
+    @nt.custom_op(vjp={"x": lambda g, bound: g if bound is None else nt.clip(g, -bound, bound)}, check=False)
+    def clipped(x, /, *, bound=None):
+        return x * 1.0
+
+    assert nt.jvp(clipped, np.ones(2), np.ones(2))[1].tolist() == [1.0, 1.0]
+    with pytest.raises(NotDifferentiableError) as caught:
+        nt.jvp(lambda x: clipped(x, bound=0.5), np.ones(2), np.ones(2))
+    assert str(caught.value) == NOT_LINEAR.format(name="clipped")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda g, x: nt.where(x > 2.5, g * abs(g), g),
+        lambda g, x: nt.where((x > 2.5) & (g > 0.0), 2.0 * g, g),
+        lambda g, x: g + nt.where(x > 2.5, 1.0, 0.0),
+    ],
+)
+def test_a_rule_that_a_value_makes_nonlinear_is_refused_after_a_linear_call(rule):
+    @nt.custom_op(vjp={"x": rule}, check=False)
+    def bent(x, /):
+        return x * 1.0
+
+    assert nt.jvp(bent, np.ones(2), np.ones(2))[1].tolist() == [1.0, 1.0]
+    with pytest.raises(NotDifferentiableError) as caught:
+        nt.jvp(bent, np.array([1.0, 3.0]), np.ones(2))
+    assert str(caught.value) == NOT_LINEAR.format(name="bent")
+
+
+def test_a_value_that_leaves_the_tape_for_some_values_is_noticed():
+    @nt.custom_op(vjp={"x": lambda g, x: nt.where(x > 2.5, nt.stop_gradient(g), g)}, check=False)
+    def partly(x, /):
+        return x * 1.0
+
+    assert nt.jvp(partly, np.ones(2), np.ones(2))[1].tolist() == [1.0, 1.0]
+    for tangent in np.eye(2):
+        if tangent[0]:
+            assert nt.jvp(partly, np.array([1.0, 3.0]), tangent)[1].tolist() == [1.0, 0.0]
+            continue
+        with pytest.raises(NotDifferentiableError, match="uses more of what it gets than its records tell"):
+            nt.jvp(partly, np.array([1.0, 3.0]), tangent)
+
+
+# Rules as people write them.
+
+
+def test_a_rule_that_fills_an_array_works_in_jacobians():
+    def fill(g, x):
+        out = np.zeros(x.shape)
+        for i in range(len(x)):
+            out[i] = g[i] * 2.0 * x[i]
+        return out
+
+    @nt.custom_op(vjp={"x": fill})
+    def squared(x, /):
+        return x * x
+
+    x = np.array([1.0, 2.0, 3.0])
+    assert nt.grad(lambda x: squared(x).sum())(x).tolist() == [2.0, 4.0, 6.0]
+    assert nt.jacobian(squared, mode="reverse")(x).tolist() == np.diag(2.0 * x).tolist()
+
+
+def test_an_error_of_a_rule_is_that_of_a_single_cotangent():
+    def failing(g, x):
+        raise KeyError(f"a cotangent of type {type(g).__name__}")
+
+    @nt.custom_op(vjp={"x": failing}, check=False)
+    def failed(x, /):
+        return x * x
+
+    with pytest.raises(KeyError, match="a cotangent of type ndarray"):
+        nt.jacobian(failed, mode="reverse")(np.ones(2))
+
+
+def test_a_rule_may_write_to_its_cotangent():
+    def in_place(g, x):
+        g *= 2.0 * x
+        return g
+
+    @nt.custom_op(vjp={"x": in_place})
+    def squared(x, /):
+        return x * x
+
+    x = np.array([1.0, 2.0, 3.0])
+    assert nt.grad(lambda x: (squared(x) + x).sum())(x).tolist() == [3.0, 5.0, 7.0]
+    assert nt.jacobian(lambda x: squared(x) + x, mode="reverse")(x).tolist() == np.diag(2.0 * x + 1.0).tolist()
+    with pytest.raises(NotDifferentiableError) as caught:
+        nt.jvp(squared, x, x)
+    assert str(caught.value) == (
+        "squared: the vjp rule of argument 'x' runs on tensors for other than first derivatives of its own mode, and "
+        "failed: mul: a leaf that requires a gradient or is watched cannot be written in place while gradients are "
+        "recorded; use `with nt.no_grad():` for an update, or compute a new tensor. Write it with nt or np functions "
+        "of what it gets; for first derivatives a jvp rule would do as well."
+    )
+
+
+def test_a_pull_function_may_write_to_its_cotangent():
+    @nt.custom_gradient
+    def doubled(x):
+        def pull(g):
+            g *= 2.0
+            return g
+
+        return 2.0 * x, pull
+
+    assert nt.grad(lambda x: (doubled(x) + x).sum())(np.ones(2)).tolist() == [3.0, 3.0]

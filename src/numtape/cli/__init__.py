@@ -1,4 +1,4 @@
-"""The command line: ``numtape demo``, ``check`` and ``info``, or ``python -m numtape demo``."""
+"""The command line: ``numtape demo``, ``check``, ``bench`` and ``info``, or ``python -m numtape demo``."""
 
 import argparse
 import sys
@@ -15,6 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     added = {
         "demo": _add_demo(commands.add_parser("demo", help="train a model on handwritten digits")),
         "check": _add_check(commands.add_parser("check", help="certify the gradients of a function of yours")),
+        "bench": _add_bench(commands.add_parser("bench", help="time a function of yours, or what numtape does here")),
         "info": commands.add_parser("info", help="print versions, BLAS, threads, SIMD, providers and extras"),
     }
     options = parser.parse_args(arguments)
@@ -42,6 +43,20 @@ def _add_check(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_bench(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("target", nargs="?", help="module:function or path/to/file.py:function (default: our own work)")
+    parser.add_argument("--args", help='the arguments, a Python expression with np and nt: "np.ones(3), 2.0"')
+    parser.add_argument("--gradient", action="store_true", help="also time the value with its gradient")
+    parser.add_argument("--profile", action="store_true", help="also print what each op takes")
+    parser.add_argument("--warmup", type=_natural, default=5, help="calls before the measured ones (default: 5)")
+    parser.add_argument("--iterations", type=_positive, default=30, help="measured calls (default: 30)")
+    parser.add_argument("--json", help="write all times to this file")
+    parser.add_argument("--csv", help="write the figures to this file")
+    parser.add_argument("--baseline", help="compare with this file, which --json wrote; exit with 1 if slower")
+    parser.add_argument("--threshold", type=float, default=1.05, help="the largest ratio to it (default: 1.05)")
+    return parser
+
+
 def _demo(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from .demo import DemoError, run
 
@@ -62,13 +77,24 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error(str(error))
 
 
+def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from .bench import Asked, run
+    from .check import UsageError
+
+    asked = {name: value for name, value in vars(options).items() if name != "command"}
+    try:
+        return run(Asked(**asked), sys.stdout)
+    except UsageError as error:
+        parser.error(str(error))
+
+
 def _info(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from .info import run
 
     return run(sys.stdout)
 
 
-_COMMANDS = {"demo": _demo, "check": _check, "info": _info}
+_COMMANDS = {"demo": _demo, "check": _check, "bench": _bench, "info": _info}
 
 
 def _positive(text: str) -> int:

@@ -10,6 +10,7 @@ Invariants:
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from types import CodeType, TracebackType
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .op import Op
     from .record import Record
     from .tape import RecordingTape
+    from .value import Value
 
 
 class Cell:
@@ -117,6 +119,9 @@ class Scope:
 class Observer:
     """Looks at reverse sweeps while it is active: ``with entered(observers=(*current().observers, observer))``."""
 
+    def on_targets(self, targets: "Sequence[Value]") -> None:
+        """Look at the tensors that a sweep will start from, before anything is done."""
+
     def on_sweep(self, records: "Sequence[Record]") -> None:
         """Look at the records that a sweep is about to pass, newest first."""
 
@@ -130,12 +135,14 @@ class Observer:
 class Thread:
     """What belongs to a thread for its whole life, shared by all of its states."""
 
-    __slots__ = ("default_context", "last_exit", "stream")
+    __slots__ = ("default_context", "last_exit", "last_target", "stream")
 
     def __init__(self) -> None:
         self.default_context = Context(0)
         #: Call site of the last conversion of a tracked tensor to a plain number, for "not connected" errors.
         self.last_exit: tuple[CodeType, int, str] | None = None
+        #: A weak reference to the target of the last reverse sweep, so that a gradient can be explained afterwards.
+        self.last_target: weakref.ref[Value] | None = None
         #: The thread's random stream; set on first use by `streams`.
         self.stream: Any = None
 

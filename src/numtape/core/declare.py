@@ -11,7 +11,6 @@ The decorated function is the forward: arrays positional-only, static parameters
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -20,13 +19,14 @@ import numpy as np
 from .. import tree
 from .._typing import Rule as RuleFunction
 from ..dtypes import HALF_DTYPES, float32, promote
-from ..errors import ArgumentError, NotDifferentiableError, OperandError
+from ..errors import ArgumentError, OperandError
 from . import batching
-from .apply import apply, is_tracked
+from .apply import apply
+from .binding import bind_params, fill_operands, take_out, takes_axis, with_spellings
 from .faces import binary, single, unary
 from .inplace import write_op
 from .op import NON_DIFFERENTIABLE, REQUIRED, Composite, Facts, Marker, Op, Structure
-from .value import Lifted, Value
+from .value import Value
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,8 +38,6 @@ registry: dict[str, Op | Composite] = {}
 public: dict[str, Callable[..., Any]] = {}
 #: The public function that stands for a NumPy function.
 numpy_faces: dict[Any, Callable[..., Any]] = {}
-
-_AXIS_SPELLINGS = {"dim": "axis", "keepdim": "keepdims", "dims": "axis"}
 
 
 def elementwise(
@@ -171,7 +169,7 @@ def composed(**facts: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = cast(Any, function).__name__.strip("_")
-        face = _with_spellings(function)
+        face = with_spellings(function)
         if facts.get("precision") == "widen":
             face = _widened(face)
         entry = Composite(name, face, Facts(**{"cost": _free, **_as_tuples(facts)}))
@@ -185,7 +183,8 @@ def face_of(op_face: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[
     op = cast(Op, cast(Any, op_face).op)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        face = _with_spellings(function)
+        # Among these are the shortest ways to ops, such as getitem: a wrapper would be a tenth of their time.
+        face = with_spellings(function) if takes_axis(function) else function
         cast(Any, face).op = op
         _expose(op, face)
         return face
@@ -256,8 +255,11 @@ def _publish(op: Op, declaration: Callable[P, R]) -> Callable[P, R]:
 
 
 def _elementwise_face(op: Op) -> Callable[..., Any]:
-    if len(op.arguments) <= 2:
-        return unary(op) if len(op.arguments) == 1 else binary(op)
+    if len(op.arguments) == 1:
+        # To look for arguments that do not exist takes as long as a tenth of a small ufunc: its face does not.
+        return unary(op) if isinstance(op.forward, np.ufunc) else _single_face(op)
+    if len(op.arguments) == 2:
+        return binary(op)
 
     def face(*operands: Any, out: Any = None) -> Any:
         if len(operands) != len(op.arguments):
@@ -287,8 +289,10 @@ def _general_face(op: Op) -> Callable[..., Any]:
     def face(*args: Any, **params: Any) -> Any:
         operands = args[:count]
         if len(operands) < count:
-            operands = _fill(op, operands, params)
-        return apply(op, operands, bind_params(op, args[count:], params))
+            operands = fill_operands(op, operands, params)
+        out = take_out(op, params)
+        bound = bind_params(op, args[count:], params)
+        return apply(op, operands, bound) if out is None else write_op(out, op, operands, bound)
 
     return face
 
@@ -301,91 +305,14 @@ def _single_face(op: Op) -> Callable[..., Any]:
 
     def face(x: Any = REQUIRED, /, *args: Any, **params: Any) -> Any:
         if defaults is not None and not args and not params:
-            return run(x, defaults or None) if x is not REQUIRED else _fill(op, (), params)
+            return run(x, defaults or None) if x is not REQUIRED else fill_operands(op, (), params)
         if x is REQUIRED:
-            (x,) = _fill(op, (), params)
-        return run(x, bind_params(op, args, params))
+            (x,) = fill_operands(op, (), params)
+        out = take_out(op, params)
+        bound = bind_params(op, args, params)
+        return run(x, bound or None) if out is None else write_op(out, op, (x,), bound)
 
     cast(Any, face).run = run
-    return face
-
-
-def _fill(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
-    """Take operands given by keyword out of `params`, and the defaults of those left out."""
-    filled = list(operands)
-    required = len(op.arguments) - len(op.operand_defaults)
-    for position in range(len(operands), len(op.arguments)):
-        name = op.arguments[position]
-        if name in params:
-            filled.append(params.pop(name))
-        elif position >= required:
-            filled.append(op.operand_defaults[position - required])
-        else:
-            raise OperandError(f"{op.name}: operand {name!r} is missing; the operands are {', '.join(op.arguments)}.")
-    return tuple(filled)
-
-
-def bind_params(op: Op, args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the static parameters, by name, complete with defaults. The one place that knows other spellings."""
-    params = op.defaults.copy()
-    if args:
-        if len(args) > len(params):
-            raise OperandError(f"{op.name}: {len(args) - len(params)} arguments too many.")
-        params.update(zip(params, args, strict=False))
-    for name, value in given.items():
-        if name not in params:
-            spelled = _AXIS_SPELLINGS.get(name, name)
-            if spelled not in params:
-                known = ", ".join((*op.arguments, *params))
-                raise OperandError(f"{op.name}: there is no argument {name!r}; the arguments are {known}.")
-            if spelled in given:
-                raise OperandError(f"{op.name}: argument {spelled!r} was given twice, the second time as {name!r}.")
-            name = spelled
-        params[name] = value
-    if "axis" in params:
-        params["axis"] = _plain_axis(op.name, params["axis"])
-    for name, value in params.items():
-        if value is REQUIRED:
-            raise OperandError(f"{op.name}: argument {name!r} is missing.")
-        if isinstance(value, Value):
-            params[name] = as_static(op.name, name, value)
-    return params
-
-
-def as_static(name: str, argument: str, value: Any) -> Any:
-    """Return an untracked tensor as a number or an array that later writes do not change; raise if it is tracked.
-
-    What is no tensor is returned as it is.
-    """
-    if not isinstance(value, Value):
-        return value
-    if isinstance(value, Lifted) or is_tracked(value):
-        raise NotDifferentiableError(
-            f"{name}: argument {argument!r} has no derivative, but a tracked tensor was given; "
-            f"pass {argument}.detach() if its gradient is not wanted."
-        )
-    return value.array.copy() if value.shape else value.array.item()
-
-
-def _with_spellings(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function that takes `axis` or `keepdims` also be called with the other spellings."""
-    code = cast(Any, function).__code__
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    if "axis" not in names and "keepdims" not in names:
-        return function
-    title = code.co_name.strip("_")
-
-    @functools.wraps(function)
-    def face(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in [name for name in kwargs if name in _AXIS_SPELLINGS and name not in names]:
-            spelled = _AXIS_SPELLINGS[name]
-            if spelled in kwargs:
-                raise OperandError(f"{title}: argument {spelled!r} was given twice, the second time as {name!r}.")
-            kwargs[spelled] = kwargs.pop(name)
-        if isinstance(kwargs.get("axis"), list | tuple):
-            kwargs["axis"] = _plain_axis(title, kwargs["axis"])
-        return function(*args, **kwargs)
-
     return face
 
 
@@ -405,15 +332,3 @@ def _widened(function: Callable[P, R]) -> Callable[P, R]:
         return cast(R, tree.map(lambda x: x.astype(target) if getattr(x, "dtype", None) == float32 else x, out))
 
     return face
-
-
-def _plain_axis(name: str, axis: Any) -> Any:
-    """Return axes as an int, a tuple of ints or None; an empty list means all axes."""
-    if axis is None or type(axis) is int:
-        return axis
-    try:
-        if isinstance(axis, list | tuple):
-            return tuple(map(operator.index, axis)) or None
-        return operator.index(axis)
-    except TypeError as error:
-        raise OperandError(f"{name}: axis is {axis!r}; an axis is an integer, or a tuple of integers.") from error

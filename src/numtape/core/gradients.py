@@ -1,7 +1,10 @@
 """From tensors to the sweeps: seed them, deliver gradients to ``.grad``, explain when nothing is connected."""
 
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -53,6 +56,11 @@ def sweep(
     on_step: Step | None = None,
 ) -> Cotangents:
     """Run the reverse sweep from tensors; with `create_graph` its ops are recorded, otherwise it runs on arrays."""
+    state = current()
+    if targets:
+        state.thread.last_target = weakref.ref(targets[0])
+    for observer in state.observers:
+        observer.on_targets(targets)
     wanted = None if sources is None else [link_of(source) for source in sources]
     links = [link_of(target) for target in targets]
     if not create_graph:
@@ -109,11 +117,18 @@ def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     """Add the derivatives of `target` to the ``.grad`` of the leaves that require it."""
     check_target(name, target)
     settle(current())
+    free = free and is_freeable(target)
     found = sweep([target], [seed_of(name, target, gradient)], None, free=free, required_only=True)
     with np.errstate(all="ignore"):
         for link in list(found):
             if isinstance(link, Value) and link.requires_grad:
                 deliver(link, found.pop(link))
+
+
+def is_freeable(target: Value) -> bool:
+    """Say whether a backward may free the graph of a target: that of a number that is not finite is kept for a look."""
+    array = target.array
+    return array.size != 1 or isfinite(array.item())
 
 
 def check_target(name: str, target: Any) -> None:
@@ -136,10 +151,15 @@ def why_untracked(target: Value) -> str:
             "the tensor depends on nothing that is tracked. Make a leaf with requires_grad=True, watch it on a tape, "
             "and compute with nt or np functions outside of no_grad."
         )
-    if state.thread.last_exit is not None:
-        code, lasti, how = state.thread.last_exit
-        text += f" The last tensor that left the tape did so by {how} at {describe_site(code, lasti)}."
-    return text
+    return text + describe_exit(state.thread.last_exit)
+
+
+def describe_exit(last_exit: tuple[CodeType, int, str] | None) -> str:
+    """Return the sentence that names the line where a tensor left the tape; nothing if none did."""
+    if last_exit is None:
+        return ""
+    code, lasti, how = last_exit
+    return f" The last tensor that left the tape did so by {how} at {describe_site(code, lasti)}."
 
 
 def is_leaf(value: Value) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DtypeError, OperandError, ShapeError
-from .apply import COPY, apply, as_operand, compute_in_scopes, record, tracked_operands
+from .apply import COPY, apply, as_operand, compute_in_scopes, is_tracked, record, tracked_operands
 from .context import current
 from .op import Op
 from .record import Record
@@ -13,27 +13,32 @@ from .value import Value, wrap
 from .write import check_writable, mark_written, read_stamp
 
 
-def write_op(target: Any, op: Op, operands: tuple[Any, ...]) -> Any:
-    """Write ``op(*operands)`` into `target`, recorded; return `target`."""
+def write_op(target: Any, op: Op, operands: tuple[Any, ...], params: dict[str, Any] | None = None) -> Any:
+    """Write ``op(*operands, **params)`` into `target`, recorded; return `target`."""
+    params = params or {}
     if isinstance(target, tuple):
         (target,) = target
     state = current()
-    operands = tuple(x if isinstance(x, Value) else as_operand(op, x) for x in operands)
+    required = len(op.arguments) - len(op.operand_defaults)
+    operands = tuple(
+        x if isinstance(x, Value) or (x is None and i >= required) else as_operand(op, x, i)
+        for i, x in enumerate(operands)
+    )
     arrays = tuple(x.array if isinstance(x, Value) else x for x in operands)
     if not isinstance(target, Value):
         if not isinstance(target, np.ndarray):
             raise OperandError(f"{op.name}: out must be a tensor or an array, not {type(target).__name__}.")
-        if any(isinstance(x, Value) and x.node is not None for x in operands) and state.grad:
+        if any(isinstance(x, Value) and is_tracked(x) for x in operands) and state.grad:
             raise OperandError(
                 f"{op.name}: out is an array, which cannot be tracked, but an operand is; "
                 "give a tensor as out, or leave the tape with numpy()."
             )
-        np.copyto(target, compute_in_scopes(state, op, arrays, {}))
+        np.copyto(target, compute_in_scopes(state, op, arrays, params))
         return target
     check_writable(op.name, target, state.grad)
-    result = compute_in_scopes(state, op, arrays, {})
+    result = compute_in_scopes(state, op, arrays, params)
     check_fits(op.name, target, result)
-    write_part(target, op, operands, {}, lambda: np.copyto(target.array, result, casting="same_kind"))
+    write_part(target, op, operands, params, lambda: np.copyto(target.array, result, casting="same_kind"))
     return target
 
 
@@ -68,15 +73,17 @@ def write_part(target: Value, op: Op, operands: tuple[Any, ...], params: dict[st
 def _before(target: Value, op: Op, operands: tuple[Any, ...], needs: int) -> Value:
     """Return what the target holds before it is written, as another value: as a link, itself would make a cycle.
 
-    It is a copy if the rules of the op read it.
+    It is a copy if the rules of the op read it, or if no record could make it again.
     """
     positions, _ = op.kept(needs)
     is_read = any(operand is target and (positions is None or i in positions) for i, operand in enumerate(operands))
     if needs and is_read and isinstance(target.node, Record):
         copied: Value = apply(COPY, (target,), {})
         return copied
-    array = target.array.copy() if needs and is_read else target.array
-    return wrap(target.plain, array, target.node, None if needs and is_read else target.version)
+    is_copied = needs and (is_read or target.node is None)
+    array = target.array.copy() if is_copied else target.array
+    before: Value = wrap(target.plain, array, target.node, None if is_copied else target.version)
+    return before
 
 
 def is_own_write(target: Value, part: Any, view: Any) -> bool:

@@ -82,8 +82,9 @@ class Path:
             return None
         return Cut(links, self.widths[position])
 
+    @functools.cached_property
     def narrowest(self) -> Cut:
-        """Return the cut with the fewest elements."""
+        """The cut with the fewest elements."""
         order = sorted(range(len(self.widths)), key=self.widths.__getitem__)
         return next(cut for cut in map(self.cut, order) if cut is not None)
 

@@ -67,6 +67,10 @@ def run_again(record: Record, made: Made) -> Any:
 
 def _operand(record: Record, position: int, made: Made) -> Any:
     link = record.inputs[position]
+    if type(link) is Gone:
+        link = link.operand
+        if link is None:
+            raise_freed(record)
     if type(link) is Record:
         array = made.get(link)
         if array is not None:
@@ -78,8 +82,6 @@ def _operand(record: Record, position: int, made: Made) -> Any:
         if link.version is not None:
             check_stamp(record, position, link.version, stamp_at(record, position))
         return link.array
-    if type(link) is Gone:
-        raise_freed(record)
     return link
 
 

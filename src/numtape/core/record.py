@@ -12,6 +12,7 @@ Invariants:
 import itertools
 import sys
 import threading
+import weakref
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from .op import Op
 
 Link = Union["Record", Value, Any]
+
+#: Untracked operands of at most so many bytes stay with a record that is freed.
+_SMALL_BYTES = 4096
 
 _indices = itertools.count()
 next_index = _indices.__next__
@@ -80,13 +84,22 @@ class Notes:
 
 
 class Gone:
-    """Stands in a freed record for an untracked operand: what it was, without its array."""
+    """Stands in a freed record for an untracked operand: what it was, without holding it unless it is small."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("_operand", "dtype", "shape")
 
-    def __init__(self, shape: Shape, dtype: Dtype) -> None:
+    def __init__(self, shape: Shape, dtype: Dtype, operand: Any = None) -> None:
         self.shape = shape
         self.dtype = dtype
+        # What was computed may have to be explained later, and a small operand weighs little more than the record.
+        array = operand.array if isinstance(operand, Value) else operand
+        is_small = operand is None or array.nbytes <= _SMALL_BYTES
+        self._operand = operand if is_small else weakref.ref(operand)
+
+    @property
+    def operand(self) -> Any:
+        """The tensor or array itself if it is small or somebody else holds it, else None."""
+        return self._operand() if type(self._operand) is weakref.ref else self._operand
 
 
 class Limit(Protocol):

@@ -88,7 +88,7 @@ def reverse(
             if useful is not None and record not in useful:
                 continue
             if record.notes is not None:
-                g = _noted(record, g, sources is None)
+                g = _noted(record, g, sources is None and on_step is None)
             op = record.op
             plan = op.plans.get(record.needs)
             if plan is None or on_step is not None:
@@ -320,7 +320,7 @@ def _free_operands(record: Record) -> None:
     for position, link in enumerate(record.inputs):
         if not record.needs >> position & 1 and getattr(link, "shape", None):
             links = list(record.inputs)
-            links[position] = Gone(link.shape, link.dtype)
+            links[position] = Gone(link.shape, link.dtype, link)
             record.inputs = tuple(links)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import StreamedError
 from .context import PAST, current
 from .forward import Tangents, push_all
 from .op import Facts, Op
@@ -18,6 +19,7 @@ from .reader import Reader
 from .record import Gone, Link, Record, next_index
 from .reverse import collect
 from .tape import RecordingTape
+from .value import Value
 
 #: How much may wait to be pushed, in elements; a record counts as some hundred more. Enough to make the sweep's own
 #: overhead small, little beside what a function itself holds.
@@ -46,14 +48,17 @@ class _Batch(list[Record]):
 class StreamingTape(RecordingTape):
     """A tape that pushes tangents through its records and forgets them."""
 
-    __slots__ = ("depth", "known_cells", "start", "tangents")
+    __slots__ = ("depth", "known_cells", "must_be_alone", "start", "tangents")
 
     tangents: Tangents
 
-    def __init__(self, sources: Tangents) -> None:
+    def __init__(self, sources: Tangents, must_be_alone: bool = False) -> None:
         super().__init__(watch_all=False)
         self.records: list[Record] = _Batch(self)
         self.tangents = sources
+        #: Whether to raise if what is streamed depends on a tensor that others may differentiate by: they would find
+        #: its links cut.
+        self.must_be_alone = must_be_alone
         #: The number of transforms around the function that this tape streams.
         self.depth = current().transforms + 1
         #: Nothing older depends on the sources.
@@ -87,12 +92,23 @@ class StreamingTape(RecordingTape):
         return self._find(link) if tangent is None else tangent
 
     def _find(self, link: Link) -> Any:
-        """Return the tangent of a value that another thread made, whose records are not listed here."""
-        if type(link) is not Record or link.index <= self.start or link.cell in self.known_cells or link.cell is PAST:
+        """Return the tangent of a value that has none yet: another thread may have made it, unlisted here."""
+        if type(link) is not Record or link.index <= self.start:
+            return self._look_at_other(link)
+        if link.cell in self.known_cells or link.cell is PAST:
             return None
         records = [record for record in reversed(collect([link])) if record.cell is not PAST]
-        push_all(records, self.tangents, Reader(None))
+        push_all(records, self.tangents, Reader(None), find=self._look_at_other)
         return self.tangents.get(link)
+
+    def _look_at_other(self, link: Link) -> None:
+        """Raise for a tracked value that does not depend on the sources, if there must be none."""
+        is_other = type(link) is Record and link.index <= self.start
+        if self.must_be_alone and (is_other or (isinstance(link, Value) and link.node is not None)):
+            raise StreamedError(
+                "a function that captures a tensor which requires a gradient, or which others differentiate by, cannot "
+                "be streamed; call jvp with tensors instead of arrays."
+            )
 
     def end(self) -> None:
         """Forget everything."""

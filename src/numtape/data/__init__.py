@@ -1,5 +1,8 @@
 """Data: datasets, loaders that can stop and go on anywhere, and small sets of data for examples."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from ..spelling import suggesting as _suggesting
 from .collating import collate as collate
 from .datasets import ConcatDataset as ConcatDataset
 from .datasets import Dataset as Dataset
@@ -23,3 +26,6 @@ __all__ = [
     "spirals",
     "two_moons",
 ]
+
+if not _TYPE_CHECKING:  # Else every name would be one of the package.
+    __getattr__ = _suggesting(__name__)

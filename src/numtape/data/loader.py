@@ -5,12 +5,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._typing import DtypeLike
+from .._typing import DtypeLike, NDArray
 from ..errors import ArgumentError, OperandError
 from .columns import Floats
 from .datasets import as_dataset, gives_rows
 from .epochs import Batches, Epoch, Progress
-from .sampling import new_key, order_of
+from .sampling import new_key, order_from, order_of
 
 #: How many batches PyTorch's workers make ahead, each.
 _BATCHES_PER_WORKER = 2
@@ -32,10 +32,15 @@ class DataLoader:
         drop_last: whether to leave out a last, smaller batch.
         rng: a Generator, a seed, or None for the thread's stream: where the loader draws its key from.
         collate: makes a batch of a list of samples, instead of `nt.data.collate`. Its result is left as it is.
+            `collate_fn` is PyTorch's name of it.
         prefetch: how many batches to make ahead, in one background thread; it helps where samples are slow to make,
             rows of arrays are not. None means two for each of `num_workers`.
         num_workers: for programs written for PyTorch; there are no worker processes here. NumPy lets go of the
             interpreter while it copies and computes, so one thread (see `prefetch`) serves where workers would.
+        sampler: the numbers of the samples of an epoch in their order, as an iterable with a length that can be gone
+            through again; instead of `shuffle`. The rest of an epoch is saved; the orders to come are the sampler's.
+        generator: PyTorch's name of `rng`.
+        pin_memory: accepted for PyTorch's sake, like `persistent_workers`; both are without effect.
         dtype: the dtype of all floats. Without it, floats of arrays, pandas objects and Python come in the default
             dtype, which layers are made in, and tensors keep theirs. Integers and bools keep theirs always.
 
@@ -65,7 +70,15 @@ class DataLoader:
         prefetch: int | None = None,
         num_workers: int = 0,
         dtype: DtypeLike = None,
+        *,
+        sampler: Any = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        generator: Any = None,
+        pin_memory: bool = False,
+        persistent_workers: bool = False,
     ) -> None:
+        collate = _one_of("collate", collate, "collate_fn", collate_fn)
+        rng = _one_of("rng", rng, "generator", generator)
         self.dataset = as_dataset(dataset, "DataLoader")
         self.batch_size = _count("batch_size", batch_size, 1)
         self.shuffle = _flag("shuffle", shuffle)
@@ -76,14 +89,19 @@ class DataLoader:
         self.dtype = Floats.of("DataLoader", dtype).chosen
         if collate is not None and not callable(collate):
             raise OperandError(f"DataLoader: collate is {collate!r}; it must be a function of a list of samples.")
+        self.sampler = sampler
+        if sampler is not None:
+            _check_sampler(sampler, self.shuffle)
         self._check_length()
         self._key = new_key(rng)
+        #: The order that a sampler gave for the loop that began last.
+        self._order: NDArray | None = None
         #: Where the loop that began last stands, and where the next one begins.
         self._latest = Progress(0, 0)
         self._next = Progress(0, 0)
 
     def _check_length(self) -> None:
-        length = len(self.dataset)
+        length = self._samples()
         if length == 0:
             raise ArgumentError("DataLoader: the dataset is empty; there is nothing to iterate over.")
         if self.drop_last and length < self.batch_size:
@@ -100,18 +118,22 @@ class DataLoader:
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch."""
         rounding = 0 if self.drop_last else self.batch_size - 1
-        return (len(self.dataset) + rounding) // self.batch_size
+        return (self._samples() + rounding) // self.batch_size
+
+    def _samples(self) -> int:
+        """Return the number of samples of an epoch."""
+        return len(self.dataset if self.sampler is None else self.sampler)
 
     def __iter__(self) -> Iterator[Any]:
         self._latest = progress = self._next
         self._next = Progress(progress.epoch + 1, 0)
-        length = len(self.dataset)
+        order = self._next_order(progress)
         plan = Epoch(
             dataset=self.dataset,
             key=self._key,
             number=progress.epoch,
-            order=order_of(self._key, progress.epoch, length) if self.shuffle else None,
-            length=length,
+            order=order,
+            length=len(self.dataset) if order is None else len(order),
             batch_size=self.batch_size,
             drop_last=self.drop_last,
             collate=self.collate,
@@ -119,6 +141,14 @@ class DataLoader:
             takes_rows=self.collate is None and gives_rows(self.dataset),
         )
         return Batches(plan, progress, self.prefetch)
+
+    def _next_order(self, progress: Progress) -> NDArray | None:
+        """Return the order of the samples in an epoch; None for that of the dataset."""
+        if self.sampler is None:
+            return order_of(self._key, progress.epoch, len(self.dataset)) if self.shuffle else None
+        if self._order is None or not progress.position:  # Else the rest of an epoch is gone on with.
+            self._order = order_from(self.sampler, len(self.dataset))
+        return self._order
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loop that began last stands: what it was given counts, what was only prefetched does not.
@@ -132,13 +162,15 @@ class DataLoader:
             >>> [batch.tolist() for batch in other]
             [[2, 3], [4, 5]]
         """
-        return {
+        state = {
             "epoch": self._latest.epoch,
             "position": self._latest.position,
             "length": len(self.dataset),
             "shuffle": self.shuffle,
             "key": self._key,
         }
+        is_amid = self._order is not None and self._latest.position
+        return {**state, "order": np.array(self._order)} if is_amid else state
 
     def load_state_dict(self, state: dict[str, Any]) -> Self:
         """Let the next loop go on from a saved state; loops that run already are not touched.
@@ -159,6 +191,7 @@ class DataLoader:
                 f"loader has shuffle={self.shuffle}; the rest of the epoch would not be the rest."
             )
         self._key = int(state["key"])
+        self._order = np.array(state["order"]) if "order" in state else None
         self._latest = self._next = Progress(int(state["epoch"]), int(state["position"]))
         return self
 
@@ -167,6 +200,22 @@ class DataLoader:
         return (
             f"DataLoader({len(self.dataset)} samples, batch_size={self.batch_size}, shuffle={self.shuffle}{ahead}, "
             f"epoch={self.epoch})"
+        )
+
+
+def _one_of(name: str, given: Any, other: str, also: Any) -> Any:
+    """Return an argument that has two names, and is given under one of them."""
+    if given is not None and also is not None:
+        raise ArgumentError(f"DataLoader: {name} and {other} are two names of one argument; give one of them.")
+    return given if also is None else also
+
+
+def _check_sampler(sampler: Any, shuffle: bool) -> None:
+    if shuffle:
+        raise ArgumentError("DataLoader: a sampler has an order of its own; give it, or shuffle=True.")
+    if not hasattr(sampler, "__len__") or not hasattr(sampler, "__iter__"):
+        raise OperandError(
+            f"DataLoader: sampler is of type {type(sampler).__name__}; it must be numbers of samples, with a length."
         )
 
 
@@ -186,7 +235,7 @@ def _flag(name: str, given: Any) -> bool:
 
 def _check_state(state: Any) -> None:
     names = {"epoch", "position", "length", "shuffle", "key"}
-    if not isinstance(state, dict) or set(state) != names:
+    if not isinstance(state, dict) or set(state) - {"order"} != names:
         got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
         raise ArgumentError(
             f"DataLoader.load_state_dict: wants a dict with {sorted(names)}, as state_dict() gives, not {got}."

@@ -20,6 +20,19 @@ def order_of(key: int, epoch: int, length: int) -> NDArray:
     return kernels.permutation(key_from(key, epoch), 0, length)
 
 
+def order_from(sampler: Any, length: int) -> NDArray:
+    """Return the order that a sampler gives, checked."""
+    order = np.array(list(sampler))
+    if order.size == 0:
+        raise ArgumentError("DataLoader: the sampler gave no numbers; there is nothing to iterate over.")
+    if order.ndim != 1 or order.dtype.kind not in "iu":
+        raise ArgumentError(f"DataLoader: the sampler gave {order.tolist()[0]!r}; it must give numbers of samples.")
+    if order.min() < 0 or order.max() >= length:
+        wrong = order[(order < 0) | (order >= length)][0]
+        raise ArgumentError(f"DataLoader: the sampler gave {wrong}, and there are {length} samples, from 0 on.")
+    return order
+
+
 def new_key(rng: Any) -> int:
     """Draw a key from what an ``rng=`` argument means, so that two loaders of one stream differ."""
     return key_from(*stream_of(rng).take(1))

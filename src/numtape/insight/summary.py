@@ -10,31 +10,43 @@ from ..core.record import Record, link_name
 HEADINGS = ("record", "op", "inputs", "shape", "dtype", "bytes", "kept", "line")
 #: How many rows a printed table shows before it leaves out the middle.
 MOST_ROWS = 40
+#: How many records a notebook draws; a saved notebook keeps the drawing.
+MOST_DRAWN = 2000
 
 
 def _row(record: Record, numbers: dict[Record, int]) -> tuple[str, ...]:
     inputs = ", ".join(link_name(link, numbers) for link in record.inputs)
     params = ", ".join(f"{k}={v!r}" for k, v in (record.params or {}).items())
-    kept = "freed" if record.cell is FREED else "yes" if record.is_kept else "" if record.array is None else "dropped"
     return (
         f"%{numbers[record]}",
         record.op.name,
-        _short(f"{inputs}; {params}" if params else inputs, 48),
+        shorten(f"{inputs}; {params}" if params else inputs, 48),
         str(record.shape),
         str(record.dtype),
         f"{record.nbytes:,}",
-        kept,
-        _short_site(record.site),
+        kept(record),
+        shorten(short_site(record), 60),
     )
 
 
-def _short(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
+    """Return a text without its end if it is long."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def _short_site(site: str) -> str:
-    path, _, rest = site.rpartition(os.sep)
-    return _short(rest if path else site, 60)
+def kept(record: Record) -> str:
+    """Say in a word what became of a record's output: "yes", "freed", "dropped", or "" if no rule reads it."""
+    if record.cell is FREED:
+        return "freed"
+    return "yes" if record.is_kept else "" if record.array is None else "dropped"
+
+
+def short_site(record: Record) -> str:
+    """Return the line that ran a record, without the directories of its file."""
+    if record.code is None:
+        return record.site
+    path = record.code.co_filename
+    return os.path.basename(path) + record.site.removeprefix(path)
 
 
 def rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
@@ -53,19 +65,33 @@ def total(records: Sequence[Record]) -> str:
 
 def text(records: Sequence[Record]) -> str:
     """Return the table as text; the middle of a long one is left out."""
-    cells = rows(records)
-    hidden = len(cells) - MOST_ROWS
-    if hidden > 0:
-        half = MOST_ROWS // 2
-        cells = [*cells[:half], ("...", f"{hidden} more", *[""] * 6), *cells[-half:]]
-    table = [HEADINGS, *cells]
+    table = [HEADINGS, *_most_rows(records)]
     widths = [max(len(row[i]) for row in table) for i in range(len(HEADINGS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], total(records)])
 
 
+def _most_rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
+    cells = rows(records)
+    hidden = len(cells) - MOST_ROWS
+    if hidden <= 0:
+        return cells
+    half = MOST_ROWS // 2
+    return [*cells[:half], ("...", f"{hidden} more", *[""] * 6), *cells[-half:]]
+
+
 def page(records: Sequence[Record]) -> str:
-    """Return the table as HTML, for notebooks."""
+    """Return what notebooks show: the graph to look around in, unless it is very large, and the table to unfold."""
     head = "".join(f"<th>{html.escape(heading)}</th>" for heading in HEADINGS)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(records))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(total(records))}</p>"
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in _most_rows(records)
+    )
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    line = html.escape(total(records))
+    if not records or len(records) > MOST_DRAWN:
+        return f"<p>{line}</p>{table}"
+    from .describing import describe  # Only notebooks need it.
+    from .page import frame
+
+    # Displaying a tape must cost little, and run nothing: it shows no values and no gradients.
+    return f"{frame(describe(records, values=False))}<details><summary>{line}</summary>{table}</details>"

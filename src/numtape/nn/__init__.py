@@ -1,7 +1,11 @@
 """Layers and losses as modules, with PyTorch's names, weight layouts and first values."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from ..spelling import suggesting as _suggesting
 from . import functional as functional
 from . import init as init
+from . import parameter_vectors as parameter_vectors
 from .activations import GELU as GELU
 from .activations import GLU as GLU
 from .activations import LogSigmoid as LogSigmoid
@@ -17,6 +21,9 @@ from .activations import Tanh as Tanh
 from .activations import Tanhshrink as Tanhshrink
 from .attention import MultiheadAttention as MultiheadAttention
 from .calling import functional_call as functional_call
+from .cells import GRUCell as GRUCell
+from .cells import LSTMCell as LSTMCell
+from .cells import RNNCell as RNNCell
 from .containers import ModuleDict as ModuleDict
 from .containers import ModuleList as ModuleList
 from .containers import Sequential as Sequential
@@ -25,6 +32,8 @@ from .convolution import Conv2d as Conv2d
 from .convolution import ConvTranspose1d as ConvTranspose1d
 from .convolution import ConvTranspose2d as ConvTranspose2d
 from .dropout import Dropout as Dropout
+from .dropout import Dropout1d as Dropout1d
+from .dropout import Dropout2d as Dropout2d
 from .embedding import Embedding as Embedding
 from .linear import Dense as Dense
 from .linear import Linear as Linear
@@ -50,6 +59,8 @@ from .normalisation import InstanceNorm2d as InstanceNorm2d
 from .normalisation import LayerNorm as LayerNorm
 from .normalisation import RMSNorm as RMSNorm
 from .parameter import Parameter as Parameter
+from .parameter_containers import ParameterDict as ParameterDict
+from .parameter_containers import ParameterList as ParameterList
 from .pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from .pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from .pooling import AvgPool1d as AvgPool1d
@@ -77,3 +88,9 @@ from .reshaping import Identity as Identity
 from .reshaping import Unflatten as Unflatten
 from .transformer import TransformerEncoder as TransformerEncoder
 from .transformer import TransformerEncoderLayer as TransformerEncoderLayer
+
+#: PyTorch's name of it.
+utils = parameter_vectors
+
+if not _TYPE_CHECKING:  # Else every name would be one of the package.
+    __getattr__ = _suggesting(__name__)

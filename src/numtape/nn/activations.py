@@ -136,25 +136,26 @@ class Softsign(Activation):
 
 
 class Softplus(Activation):
-    """Return ``log(1 + exp(beta * x)) / beta``, a smooth relu.
+    """Return ``log(1 + exp(beta * x)) / beta``, a smooth relu; x itself where ``beta * x`` is above `threshold`.
 
     Example:
         >>> nt.nn.Softplus()(nt.tensor([-2.0, 0.0, 1.0, 4.0]))
         tensor([0.126928 , 0.6931472, 1.3132616, 4.01815  ])
     """
 
-    options = ("beta",)
+    options = ("beta", "threshold")
 
-    def __init__(self, beta: float = 1.0) -> None:
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta = beta
+        self.threshold = threshold
 
     def forward(self, x: Array) -> Array:
         """Return the activation of each element."""
-        return functional.softplus(x, beta=self.beta)
+        return functional.softplus(x, self.beta, self.threshold)
 
 
 class Softmax(Activation):
-    """Return ``exp(x)`` divided by its sum along axis `dim`.
+    """Return ``exp(x)`` divided by its sum along axis `dim`; an input of three axes or more needs it.
 
     Example:
         >>> nt.nn.Softmax()(nt.tensor([-2.0, 0.0, 1.0, 4.0]))
@@ -163,16 +164,16 @@ class Softmax(Activation):
 
     options = ("dim",)
 
-    def __init__(self, dim: int = -1) -> None:
+    def __init__(self, dim: int | None = None) -> None:
         self.dim = dim
 
     def forward(self, x: Array) -> Array:
         """Return the activation of each element."""
-        return ops.softmax(x, axis=self.dim)
+        return functional.softmax(x, self.dim)
 
 
 class LogSoftmax(Activation):
-    """Return the logarithm of softmax along axis `dim`.
+    """Return the logarithm of softmax along axis `dim`; an input of three axes or more needs it.
 
     Example:
         >>> nt.nn.LogSoftmax()(nt.tensor([-2.0, 0.0, 1.0, 4.0]))
@@ -181,16 +182,16 @@ class LogSoftmax(Activation):
 
     options = ("dim",)
 
-    def __init__(self, dim: int = -1) -> None:
+    def __init__(self, dim: int | None = None) -> None:
         self.dim = dim
 
     def forward(self, x: Array) -> Array:
         """Return the activation of each element."""
-        return ops.log_softmax(x, axis=self.dim)
+        return functional.log_softmax(x, self.dim)
 
 
 class Softmin(Activation):
-    """Return the softmax of -x along axis `dim`.
+    """Return the softmax of -x along axis `dim`; an input of three axes or more needs it.
 
     Example:
         >>> nt.nn.Softmin()(nt.tensor([-2.0, 0.0, 1.0, 4.0]))
@@ -199,12 +200,12 @@ class Softmin(Activation):
 
     options = ("dim",)
 
-    def __init__(self, dim: int = -1) -> None:
+    def __init__(self, dim: int | None = None) -> None:
         self.dim = dim
 
     def forward(self, x: Array) -> Array:
         """Return the activation of each element."""
-        return ops.softmin(x, axis=self.dim)
+        return functional.softmin(x, self.dim)
 
 
 class GLU(Activation):

@@ -23,7 +23,7 @@ from ..ops import (
     where,
 )
 from . import init
-from .checks import check_count, check_dtype, check_probability
+from .checks import check_count, check_device, check_dtype, check_probability
 from .functional import linear
 from .linear import Linear
 from .module import Module
@@ -41,6 +41,7 @@ class MultiheadAttention(Module):
         kdim: the number of features of keys; None for embed_dim.
         vdim: the number of features of values; None for embed_dim.
         batch_first: whether inputs and outputs have shape (batch, steps, features), not (steps, batch, features).
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the parameters; None for the default dtype.
         rng: what the first values are drawn from; None for the thread's stream.
 
@@ -63,9 +64,11 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
+        device: str | None = None,
         dtype: DtypeLike = None,
         rng: Any = None,
     ) -> None:
+        check_device("MultiheadAttention", device)
         self.embed_dim = check_count("MultiheadAttention", "embed_dim", embed_dim)
         self.num_heads = check_count("MultiheadAttention", "num_heads", num_heads)
         if embed_dim % num_heads:
@@ -81,7 +84,7 @@ class MultiheadAttention(Module):
             weight = None if is_packed else blank((embed_dim, width), dtype)
             self.register_parameter(f"{name}_proj_weight", weight)
         self.register_parameter("in_proj_bias", blank((3 * embed_dim,), dtype) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype, stream)
+        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, rng=stream)
         self.reset_parameters(stream)
         init.forget_writes(*self.parameters())
 

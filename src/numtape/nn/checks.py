@@ -43,10 +43,16 @@ def check_probability(name: str, p: Any) -> float:
 
 def check_absent(name: str, what: str, given: Any, default: Any) -> None:
     """Raise if an option that stands here for PyTorch's sake only has another value than its default."""
-    is_default = given is default or (isinstance(given, bool | int | float | np.generic) and given == default)
+    is_default = given is default or (isinstance(given, bool | int | float | str | np.generic) and given == default)
     if not is_default:
         shown = repr(given) if isinstance(given, bool | int | float | str) else f"of type {type(given).__name__}"
         raise ArgumentError(f"{name}: {what} is {shown}; it is not supported here and must be {default!r}.")
+
+
+def check_device(name: str, device: Any) -> None:
+    """Raise if a layer is to be made on a device that there is not."""
+    if device is not None and str(device).split(":")[0] != "cpu":
+        raise ArgumentError(f'{name}: there is no device {str(device)!r}; numtape computes on "cpu".')
 
 
 def per_axis(name: str, what: str, given: Any, axes: int, least: int = 1) -> tuple[int, ...]:

@@ -8,9 +8,12 @@ from ..core.stream import stream_of
 from ..errors import ArgumentError
 from ..ops import conv1d, conv2d, conv_transpose1d, conv_transpose2d
 from . import init
-from .checks import check_count, check_dtype, per_axis
+from .checks import check_absent, check_count, check_device, check_dtype, per_axis
+from .functional import pad
 from .module import Module
 from .parameter import Parameter, blank
+
+_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(Module):
@@ -71,6 +74,7 @@ class _Convolution(Module):
             ("dilation", (1,) * self.axes),
             ("output_padding", (0,) * self.axes),
             ("groups", 1),
+            ("padding_mode", "zeros"),
         ):
             value = getattr(self, name, default)
             if value != default:
@@ -91,10 +95,32 @@ class _Forward(_Convolution):
         dilation: int | tuple[int, ...] = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
+        device: str | None = None,
         dtype: DtypeLike = None,
         rng: Any = None,
     ) -> None:
+        check_device(type(self).__name__, device)
+        if padding_mode not in _PADDING_MODES:
+            raise ArgumentError(
+                f"{type(self).__name__}: padding_mode is {padding_mode!r}; it must be one of "
+                f"{', '.join(map(repr, _PADDING_MODES))}."
+            )
+        self.padding_mode = padding_mode
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, dtype, rng)
+
+    def _padded(self, x: Array) -> tuple[Array, Any]:
+        """Return the input with what is not zeros around it, and the padding that is left to the convolution."""
+        if self.padding_mode == "zeros" or self.padding == "valid":
+            return x, self.padding
+        pairs: list[int] = []
+        for axis in reversed(range(self.axes)):  # PyTorch's order: the last axis first.
+            if self.padding == "same":
+                total = self.dilation[axis] * (self.kernel_size[axis] - 1)
+                pairs += [total // 2, total - total // 2]
+            else:
+                pairs += [int(self.padding[axis])] * 2
+        return pad(x, pairs, self.padding_mode), (0,) * self.axes
 
 
 class Conv1d(_Forward):
@@ -109,6 +135,8 @@ class Conv1d(_Forward):
         dilation: the step from place to place of the kernel.
         groups: the number of groups of channels that do not mix.
         bias: whether a number is added to each channel of the output.
+        padding_mode: "zeros", or "reflect", "replicate" or "circular" for padding made of the input itself.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the parameters; None for the default dtype.
         rng: what the first values are drawn from; None for the thread's stream.
 
@@ -122,7 +150,8 @@ class Conv1d(_Forward):
     def forward(self, x: Array) -> Array:
         """Return the convolution."""
         check_dtype(self, x, self.weight)
-        return conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        x, padding = self._padded(x)
+        return conv1d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv2d(_Forward):
@@ -140,7 +169,8 @@ class Conv2d(_Forward):
     def forward(self, x: Array) -> Array:
         """Return the convolution."""
         check_dtype(self, x, self.weight)
-        return conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        x, padding = self._padded(x)
+        return conv2d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class _Transposed(_Convolution):
@@ -159,9 +189,13 @@ class _Transposed(_Convolution):
         groups: int = 1,
         bias: bool = True,
         dilation: int | tuple[int, ...] = 1,
+        padding_mode: str = "zeros",
+        device: str | None = None,
         dtype: DtypeLike = None,
         rng: Any = None,
     ) -> None:
+        check_device(type(self).__name__, device)
+        check_absent(type(self).__name__, "padding_mode", padding_mode, "zeros")
         if isinstance(padding, str):
             raise ArgumentError(f"{type(self).__name__}: padding is {padding!r}; it must be given as integers.")
         self.output_padding = per_axis(type(self).__name__, "output_padding", output_padding, self.axes, 0)
@@ -200,6 +234,8 @@ class ConvTranspose2d(_Transposed):
         groups: the number of groups of channels that do not mix.
         bias: whether a number is added to each channel of the output.
         dilation: the step from place to place of the kernel.
+        padding_mode: "zeros", for PyTorch's sake.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the parameters; None for the default dtype.
         rng: what the first values are drawn from; None for the thread's stream.
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from .._typing import Array
 from ..core.stream import Stream
-from ..ops import dropout
 from ..streams import Generator
+from . import functional
 from .checks import check_probability
 from .module import Module
 
@@ -31,8 +31,36 @@ class Dropout(Module):
 
     def forward(self, x: Array) -> Array:
         """Return the input with elements dropped."""
-        return dropout(x, self.p, True, self.rng) if self.training and self.p else x
+        return functional.dropout(x, self.p, True, rng=self.rng) if self.training and self.p else x
 
     def extra_repr(self) -> str:
         """Return the probability."""
         return f"p={self.p}"
+
+
+class Dropout1d(Dropout):
+    """In training, drop whole channels of an input of shape (batch, channels, length); the arguments are `Dropout`'s.
+
+    Example:
+        >>> nt.nn.Dropout1d(0.5, rng=0)(nt.ones(1, 4, 2)).tolist()
+        [[[0.0, 0.0], [2.0, 2.0], [2.0, 2.0], [0.0, 0.0]]]
+    """
+
+    def forward(self, x: Array) -> Array:
+        """Return the input with channels dropped."""
+        return functional.dropout1d(x, self.p, self.training, rng=self.rng)
+
+
+class Dropout2d(Dropout):
+    """In training, drop whole channels of an input of shape (batch, channels, height, width).
+
+    The arguments are those of `Dropout`.
+
+    Example:
+        >>> nt.nn.Dropout2d(0.5, rng=0)(nt.ones(1, 4, 1, 1)).reshape(-1).tolist()
+        [0.0, 2.0, 2.0, 0.0]
+    """
+
+    def forward(self, x: Array) -> Array:
+        """Return the input with channels dropped."""
+        return functional.dropout2d(x, self.p, self.training, rng=self.rng)

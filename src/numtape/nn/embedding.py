@@ -5,7 +5,7 @@ from typing import Any, Self
 from .._typing import Array, DtypeLike
 from ..errors import ArgumentError, ShapeError
 from . import init
-from .checks import check_count
+from .checks import check_count, check_device
 from .functional import embedding
 from .module import Module
 from .parameter import Parameter, blank
@@ -18,6 +18,7 @@ class Embedding(Module):
         num_embeddings: the number of rows.
         embedding_dim: the length of a row.
         padding_idx: a row that starts as zeros and gets no gradient.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the table; None for the default dtype.
         rng: what the first values are drawn from; None for the thread's stream.
 
@@ -33,9 +34,11 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
+        device: str | None = None,
         dtype: DtypeLike = None,
         rng: Any = None,
     ) -> None:
+        check_device("Embedding", device)
         self.num_embeddings = check_count("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = check_count("Embedding", "embedding_dim", embedding_dim)
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:

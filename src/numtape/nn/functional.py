@@ -1,7 +1,7 @@
 """The ops under PyTorch's names, and the few functions of layers that are not ops of their own."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,53 +11,58 @@ from ..core.value import array_of
 from ..errors import ArgumentError, IndexingError
 from ..ops import adaptive_avg_pool1d as adaptive_avg_pool1d
 from ..ops import adaptive_avg_pool2d as adaptive_avg_pool2d
-from ..ops import avg_pool1d as avg_pool1d
-from ..ops import avg_pool2d as avg_pool2d
 from ..ops import batch_norm as batch_norm
-from ..ops import celu as celu
 from ..ops import conv1d as conv1d
 from ..ops import conv2d as conv2d
 from ..ops import conv_transpose1d as conv_transpose1d
 from ..ops import conv_transpose2d as conv_transpose2d
 from ..ops import cosine_embedding_loss as cosine_embedding_loss
-from ..ops import dropout as dropout
-from ..ops import elu as elu
 from ..ops import gelu as gelu
 from ..ops import glu as glu
 from ..ops import group_norm as group_norm
 from ..ops import hardshrink as hardshrink
-from ..ops import hardsigmoid as hardsigmoid
-from ..ops import hardswish as hardswish
-from ..ops import hardtanh as hardtanh
 from ..ops import hinge_loss as hinge_loss
 from ..ops import l1_loss as l1_loss
 from ..ops import layer_norm as layer_norm
-from ..ops import leaky_relu as leaky_relu
 from ..ops import linear as linear
-from ..ops import log_softmax as log_softmax
 from ..ops import logsigmoid as logsigmoid
-from ..ops import max_pool1d as max_pool1d
-from ..ops import max_pool2d as max_pool2d
-from ..ops import mish as mish
 from ..ops import mse_loss as mse_loss
 from ..ops import nll_loss as nll_loss
 from ..ops import one_hot as one_hot
 from ..ops import prelu as prelu
-from ..ops import relu as relu
-from ..ops import relu6 as relu6
 from ..ops import rms_norm as rms_norm
-from ..ops import selu as selu
 from ..ops import sigmoid as sigmoid
-from ..ops import silu as silu
 from ..ops import smooth_l1_loss as smooth_l1_loss
-from ..ops import softmax as softmax
-from ..ops import softmin as softmin
 from ..ops import softshrink as softshrink
 from ..ops import softsign as softsign
 from ..ops import tanh as tanh
 from ..ops import tanhshrink as tanhshrink
-from ..ops import threshold as threshold
+from ..spelling import suggesting as _suggesting
 from .checks import check_absent
+from .torch_forms import avg_pool1d as avg_pool1d
+from .torch_forms import avg_pool2d as avg_pool2d
+from .torch_forms import celu as celu
+from .torch_forms import cosine_similarity as cosine_similarity
+from .torch_forms import dropout as dropout
+from .torch_forms import dropout1d as dropout1d
+from .torch_forms import dropout2d as dropout2d
+from .torch_forms import elu as elu
+from .torch_forms import hardsigmoid as hardsigmoid
+from .torch_forms import hardswish as hardswish
+from .torch_forms import hardtanh as hardtanh
+from .torch_forms import leaky_relu as leaky_relu
+from .torch_forms import log_softmax as log_softmax
+from .torch_forms import max_pool1d as max_pool1d
+from .torch_forms import max_pool2d as max_pool2d
+from .torch_forms import mish as mish
+from .torch_forms import relu as relu
+from .torch_forms import relu6 as relu6
+from .torch_forms import selu as selu
+from .torch_forms import silu as silu
+from .torch_forms import softmax as softmax
+from .torch_forms import softmin as softmin
+from .torch_forms import softplus as softplus
+from .torch_forms import threshold as threshold
 
 binary_cross_entropy = ops.bce_loss
 binary_cross_entropy_with_logits = ops.bce_with_logits_loss
@@ -65,7 +70,7 @@ cross_entropy = ops.cross_entropy_loss
 kl_div = ops.kl_div_loss
 triplet_margin_loss = ops.triplet_loss
 
-_embedding, _softplus = ops.embedding, ops.softplus
+_embedding = ops.embedding
 
 
 def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> Array:
@@ -87,16 +92,6 @@ def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> Ar
         return rows
     is_padding = np.equal(numbers, padding_idx)[..., None]
     return ops.where(is_padding, ops.stop_gradient(rows), rows)
-
-
-def softplus(x: Array, beta: float = 1.0) -> Array:
-    """Return ``log(1 + exp(beta * x)) / beta``, a smooth relu.
-
-    Example:
-        >>> nt.nn.functional.softplus(np.array([0.0]), beta=2.0)
-        array([0.34657359])
-    """
-    return _softplus(x) if beta == 1.0 else _softplus(x * beta) / beta
 
 
 def gaussian_nll_loss(
@@ -170,8 +165,11 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: Array = None,
+    enable_gqa: bool = False,
 ) -> Array:
     """Return `nt.scaled_dot_product_attention`, with the arguments in PyTorch's order; `dropout_p` must be 0.
+
+    With `enable_gqa`, several heads of queries share a head of keys and values.
 
     Example:
         >>> x = np.ones((1, 2, 2))
@@ -180,6 +178,14 @@ def scaled_dot_product_attention(
                 [1., 1.]]])
     """
     check_absent("scaled_dot_product_attention", "dropout_p", dropout_p, 0.0)
+    if enable_gqa:
+        heads, shared = query.shape[-3], key.shape[-3]
+        if heads % shared:
+            raise ArgumentError(
+                f"scaled_dot_product_attention: there are {heads} heads of queries and {shared} of keys; the second "
+                "must divide the first."
+            )
+        key, value = (ops.repeat(x, heads // shared, axis=-3) for x in (key, value))
     return ops.scaled_dot_product_attention(query, key, value, attn_mask, is_causal, scale)
 
 
@@ -213,3 +219,7 @@ def pad(x: Array, pad: Sequence[int], mode: str = "constant", value: float = 0.0
         pairs[axes - 1 - k] = (pad[2 * k], pad[2 * k + 1])
     spelled = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", "constant": "constant"}.get(mode, mode)
     return ops.pad(x, pairs, spelled, value) if spelled == "constant" else ops.pad(x, pairs, spelled)
+
+
+if not TYPE_CHECKING:  # Else every name would be one of the module.
+    __getattr__ = _suggesting(__name__)

@@ -1,9 +1,10 @@
-"""Functions that are called before and after a module's forward."""
+"""Functions that are called before and after a module's forward, and after its backward."""
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
 
 from ..tensor_members import Hook
+from .backward_hooks import BackwardPass
 
 if TYPE_CHECKING:
     from .module import Module
@@ -11,32 +12,69 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 
+class Handle(Hook):
+    """A hook of a module that was registered; `remove`, or the end of a ``with`` block, takes it off."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class _WithKeywords:
+    """Marks a hook that is given the keyword arguments of the call, too."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
 class Hooks:
-    """The hooks of one module, each kind in the order in which they were registered."""
+    """The hooks of one module, each kind in the order in which they are called."""
 
-    __slots__ = ("after", "before")
+    __slots__ = ("after", "backward", "before")
 
-    def __init__(self, before: Iterable[Function] = (), after: Iterable[Function] = ()) -> None:
+    def __init__(self, *kinds: list[Function]) -> None:
         self.before: dict[int, Function] = {}
         self.after: dict[int, Function] = {}
-        for function in before:
-            Hook(self.before, function)
-        for function in after:
-            Hook(self.after, function)
+        self.backward: dict[int, Function] = {}
+        for hooks, functions in zip((self.before, self.after, self.backward), kinds, strict=False):
+            for function in functions:
+                Handle(hooks, function)
 
     def __reduce__(self) -> Any:
         # Numbers of handles hold in one process only, so that a copy takes new ones.
-        return Hooks, (list(self.before.values()), list(self.after.values()))
+        return Hooks, tuple(list(kind.values()) for kind in (self.before, self.after, self.backward))
 
     def call(self, module: "Module", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a module's forward between its hooks; what a hook returns, unless None, takes the place of its input."""
         for before in tuple(self.before.values()):
+            if isinstance(before, _WithKeywords):
+                args, kwargs = before(module, args, kwargs) or (args, kwargs)
+                continue
             changed = before(module, args)
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
-        out = module.forward(*args, **kwargs)
+        watching = BackwardPass(module, self.backward) if self.backward else None
+        out = module.forward(*(args if watching is None else watching.enter(args)), **kwargs)
         for after in tuple(self.after.values()):
-            changed = after(module, args, out)
+            given = (args, kwargs, out) if isinstance(after, _WithKeywords) else (args, out)
+            changed = after(module, *given)
             if changed is not None:
                 out = changed
-        return out
+        return out if watching is None else watching.leave(out)
+
+
+def register(
+    hooks: dict[int, Function], function: Function, prepend: bool = False, with_kwargs: bool = False
+) -> Handle:
+    """Add a hook as the last one, or as the first one with `prepend`, and return its handle."""
+    handle = Handle(hooks, _WithKeywords(function) if with_kwargs else function)
+    if prepend:
+        others = {number: each for number, each in hooks.items() if number != handle._number}
+        for number in others:
+            hooks[number] = hooks.pop(number)
+    return handle

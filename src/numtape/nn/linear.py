@@ -8,7 +8,7 @@ from ..core.stream import stream_of
 from ..errors import OperandError, ShapeError
 from ..grad_mode import no_grad
 from . import init
-from .checks import check_count, check_dtype
+from .checks import check_count, check_device, check_dtype
 from .functional import linear
 from .module import Module
 from .parameter import Parameter, blank
@@ -21,6 +21,7 @@ class Linear(Module):
         in_features: the length of the last axis of the input.
         out_features: the length of the last axis of the output.
         bias: whether there is a bias.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the parameters; None for the default dtype.
         rng: what the first values are drawn from; None for the thread's stream.
 
@@ -33,8 +34,15 @@ class Linear(Module):
     bias: Parameter | None
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, dtype: DtypeLike = None, rng: Any = None
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DtypeLike = None,
+        rng: Any = None,
     ) -> None:
+        check_device("Linear", device)
         self.in_features = check_count("Linear", "in_features", in_features, 0)
         self.out_features = check_count("Linear", "out_features", out_features, 0)
         self.weight = blank((out_features, in_features), dtype)

@@ -11,10 +11,9 @@ from ..core.value import Value
 from ..creation import tensor
 from ..dtypes import bfloat16, float16, float32, float64
 from ..errors import ArgumentError, NumtapeError, OperandError, UnknownNameError
-from ..tensor_members import Hook
 from ..tensors import Tensor
 from . import conversion, states, traversal
-from .hooks import Hooks
+from .hooked import Hooked
 from .located import locate
 from .parameter import Parameter
 from .traversal import Kind
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _CLASSES: dict[Kind, type] = {Kind.PARAMETER: Parameter, Kind.BUFFER: Value, Kind.TRANSIENT: Value}
 
 
-class Module:
+class Module(Hooked):
     """A part of a model: define `forward`, and assign parameters and other modules to attributes.
 
     An attribute that is a `Parameter` or a `Module` is registered under its name, so that `parameters`, `state_dict`,
@@ -52,7 +51,6 @@ class Module:
     _kinds: dict[str, Kind]
     #: By name, what tells shared parameters from equal ones in a module whose parameters were replaced.
     _stands_for: dict[str, object]
-    _hooks: Hooks | None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Here, so that a subclass need not call super().__init__().
@@ -258,14 +256,38 @@ class Module:
         function(self)
         return self
 
-    def to(self, target: DtypeLike) -> Self:
+    def get_submodule(self, target: str) -> "Module":
+        """Return the module at a path such as "encoder.0"; "" is the module itself."""
+        return traversal.find(self, target, dict(traversal.modules(self, is_unique=False)), "module")  # type: ignore[no-any-return]
+
+    def get_parameter(self, target: str) -> Parameter:
+        """Return the parameter at a path such as "encoder.0.weight"."""
+        found = dict(traversal.members(self, (Kind.PARAMETER,), is_unique=False))
+        return traversal.find(self, target, found, "parameter")  # type: ignore[no-any-return]
+
+    def get_buffer(self, target: str) -> Tensor:
+        """Return the buffer at a path such as "encoder.1.running_mean"."""
+        found = dict(traversal.members(self, (Kind.BUFFER, Kind.TRANSIENT), is_unique=False))
+        return traversal.find(self, target, found, "buffer")  # type: ignore[no-any-return]
+
+    def to(self, *target: Any, device: Any = None, dtype: DtypeLike = None, non_blocking: bool = False) -> Self:
         """Give parameters and float buffers another dtype, in place, and return the module; "cpu" changes nothing.
+
+        Args:
+            target: a dtype, a tensor that has it, a device, or both as in ``to("cpu", nt.float64)``.
+            device: "cpu", the only one that there is.
+            dtype: the dtype.
+            non_blocking: accepted for PyTorch's sake.
 
         Example:
             >>> nt.nn.Linear(2, 3).to(nt.float64).weight.dtype
             dtype('float64')
         """
-        conversion.convert(self, target)
+        given = [each for each in (*target, device, dtype) if each is not None]
+        if not given:
+            raise OperandError(f"{type(self).__name__}.to: takes a dtype, a device or a tensor.")
+        for each in given:
+            conversion.convert(self, each)
         return self
 
     def float(self) -> Self:
@@ -288,35 +310,9 @@ class Module:
         """Return the module itself."""
         return self
 
-    # Hooks.
-    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Hook:
-        """Call ``hook(module, args)`` before each forward; what it returns, unless None, replaces the arguments.
-
-        Returns:
-            A handle; ``handle.remove()`` takes the hook off again.
-        """
-        return Hook(self._made_hooks(hook).before, hook)
-
-    def register_forward_hook(self, hook: Callable[..., Any]) -> Hook:
-        """Call ``hook(module, args, output)`` after each forward; what it returns, unless None, replaces the output.
-
-        Returns:
-            A handle; ``handle.remove()`` takes the hook off again.
-
-        Example:
-            >>> relu = nt.nn.ReLU()
-            >>> handle = relu.register_forward_hook(lambda module, args, output: output * 10.0)
-            >>> relu(nt.tensor([-1.0, 2.0]))
-            tensor([ 0., 20.])
-        """
-        return Hook(self._made_hooks(hook).after, hook)
-
-    def _made_hooks(self, hook: Any) -> Hooks:
-        if not callable(hook):
-            raise OperandError(f"{type(self).__name__}: a hook is a function, not {type(hook).__name__}.")
-        hooks = self._hooks or Hooks()
-        self.__dict__["_hooks"] = hooks
-        return hooks
+    def cuda(self, device: Any = None) -> Self:
+        """Raise, since there is no such device."""
+        return self.to("cuda")
 
     # Text.
     def extra_repr(self) -> str:
@@ -332,6 +328,8 @@ class Module:
 
     def summary(self, *example: Any) -> "ModelSummary":
         """Return a table of the modules: path, class, output shape if an example input is given, parameters.
+
+        An example is what the model is called with, or the shape of a float input, such as ``(1, 2)``.
 
         Example:
             >>> print(nt.nn.Sequential(nt.nn.Linear(2, 3), nt.nn.ReLU()).summary(np.ones((1, 2), np.float32)))

@@ -8,7 +8,7 @@ from ..errors import ArgumentError, ShapeError
 from ..grad_mode import no_grad
 from ..ops import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from ..tensors import Tensor
-from .checks import check_absent, check_count, check_dtype, is_integer
+from .checks import check_absent, check_count, check_device, check_dtype, is_integer
 from .init import ones_, zeros_
 from .module import Module
 from .parameter import Parameter
@@ -53,8 +53,10 @@ class _BatchNorm(_Affine):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        device: str | None = None,
         dtype: DtypeLike = None,
     ) -> None:
+        check_device(type(self).__name__, device)
         self.num_features = check_count(type(self).__name__, "num_features", num_features)
         self.eps = eps
         self.momentum = momentum
@@ -146,6 +148,7 @@ class LayerNorm(_Affine):
         eps: added to the variance.
         elementwise_affine: whether each element has a factor and a summand.
         bias: whether there is a summand.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the parameters; None for the default dtype.
 
     Example:
@@ -159,8 +162,10 @@ class LayerNorm(_Affine):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        device: str | None = None,
         dtype: DtypeLike = None,
     ) -> None:
+        check_device(type(self).__name__, device)
         self.normalized_shape = _as_tuple(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
@@ -183,6 +188,7 @@ class RMSNorm(_Affine):
         normalized_shape: the lengths of these axes; an integer for one.
         eps: added to the mean square; None for the dtype's resolution.
         elementwise_affine: whether each element has a factor.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the parameter; None for the default dtype.
 
     Example:
@@ -195,8 +201,10 @@ class RMSNorm(_Affine):
         normalized_shape: int | tuple[int, ...],
         eps: float | None = None,
         elementwise_affine: bool = True,
+        device: str | None = None,
         dtype: DtypeLike = None,
     ) -> None:
+        check_device(type(self).__name__, device)
         self.normalized_shape = _as_tuple(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
@@ -226,6 +234,7 @@ class GroupNorm(_Affine):
         num_channels: the number of channels.
         eps: added to the variance.
         affine: whether each channel has a factor and a summand.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the parameters; None for the default dtype.
 
     Example:
@@ -234,8 +243,15 @@ class GroupNorm(_Affine):
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, dtype: DtypeLike = None
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: str | None = None,
+        dtype: DtypeLike = None,
     ) -> None:
+        check_device(type(self).__name__, device)
         self.num_groups = check_count("GroupNorm", "num_groups", num_groups)
         self.num_channels = check_count("GroupNorm", "num_channels", num_channels)
         if num_channels % num_groups:
@@ -263,6 +279,7 @@ class InstanceNorm2d(_Affine):
         momentum: for PyTorch's sake; it is that of running statistics, which there are none of.
         affine: whether each channel has a factor and a summand.
         track_running_stats: must be False.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the parameters; None for the default dtype.
 
     Example:
@@ -277,8 +294,10 @@ class InstanceNorm2d(_Affine):
         momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
+        device: str | None = None,
         dtype: DtypeLike = None,
     ) -> None:
+        check_device(type(self).__name__, device)
         check_absent("InstanceNorm2d", "track_running_stats", track_running_stats, False)
         self.num_features = check_count("InstanceNorm2d", "num_features", num_features)
         self.eps = eps

@@ -3,9 +3,10 @@
 from typing import Any
 
 from .._typing import Array
-from ..ops import adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
+from ..ops import adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool1d
 from .checks import check_absent
 from .module import Module
+from .torch_forms import avg_pool2d, max_pool1d, max_pool2d
 
 Sizes = int | tuple[int, ...]
 
@@ -14,16 +15,27 @@ class _MaxPool(Module):
     """The arguments of max pooling."""
 
     def __init__(
-        self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
     ) -> None:
+        check_absent(type(self).__name__, "return_indices", return_indices, False)
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
         self.dilation = dilation
+        self.ceil_mode = ceil_mode
 
     def extra_repr(self) -> str:
         """Return the sizes."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}"
+        sizes = (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}"
+        )
+        return f"{sizes}, ceil_mode=True" if self.ceil_mode else sizes
 
 
 class MaxPool1d(_MaxPool):
@@ -36,7 +48,7 @@ class MaxPool1d(_MaxPool):
 
     def forward(self, x: Array) -> Array:
         """Return the maxima."""
-        return max_pool1d(x, self.kernel_size, self.stride, self.padding, self.dilation)
+        return max_pool1d(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
 
 class MaxPool2d(_MaxPool):
@@ -47,6 +59,8 @@ class MaxPool2d(_MaxPool):
         stride: the step from window to window; None for the size of a window.
         padding: how much is added on each side; it is never the largest.
         dilation: the step from place to place of a window.
+        return_indices: for PyTorch's sake; places are not returned.
+        ceil_mode: whether last windows may go beyond the end.
 
     Example:
         >>> nt.nn.MaxPool2d(2)(nt.ones(1, 3, 8, 8)).shape
@@ -55,7 +69,7 @@ class MaxPool2d(_MaxPool):
 
     def forward(self, x: Array) -> Array:
         """Return the maxima."""
-        return max_pool2d(x, self.kernel_size, self.stride, self.padding, self.dilation)
+        return max_pool2d(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
 
 class _AvgPool(Module):
@@ -102,15 +116,29 @@ class AvgPool2d(_AvgPool):
         padding: how many zeros are added on each side.
         ceil_mode: for PyTorch's sake; windows that go beyond the end are not supported.
         count_include_pad: whether these zeros count in the mean.
+        divisor_override: what to divide the sum of a window by, instead of the number of its elements.
 
     Example:
         >>> nt.nn.AvgPool2d(2)(nt.ones(1, 3, 8, 8)).shape
         (1, 3, 4, 4)
     """
 
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        self.divisor_override = divisor_override
+
     def forward(self, x: Array) -> Array:
         """Return the means."""
-        return avg_pool2d(x, self.kernel_size, self.stride, self.padding, count_include_pad=self.count_include_pad)
+        sizes = (self.kernel_size, self.stride, self.padding)
+        return avg_pool2d(x, *sizes, False, self.count_include_pad, self.divisor_override)
 
 
 class _Adaptive(Module):

@@ -3,7 +3,7 @@
 from .. import ops
 from .._typing import Array, DtypeLike
 from .activations import Activation
-from .checks import check_dtype
+from .checks import check_device, check_dtype
 from .init import constant_, forget_writes
 from .module import Module
 from .parameter import blank
@@ -71,6 +71,7 @@ class PReLU(Module):
     Args:
         num_parameters: 1, or the number of channels, on axis 1 of the input, for a weight of each.
         init: the weight's first value.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the weight; None for the default dtype.
 
     Example:
@@ -78,7 +79,10 @@ class PReLU(Module):
         [-0.5, 4.0]
     """
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: DtypeLike = None) -> None:
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: str | None = None, dtype: DtypeLike = None
+    ) -> None:
+        check_device("PReLU", device)
         self.num_parameters = num_parameters
         self.init = init
         self.weight = blank((num_parameters,), dtype)

@@ -10,7 +10,7 @@ from ..core.stream import stream_of
 from ..errors import ArgumentError, ShapeError
 from ..ops import chunk, concat, dropout, matmul, permute, relu, sigmoid, stack, tanh, unbind
 from . import init
-from .checks import check_count, check_dtype, check_probability
+from .checks import check_absent, check_count, check_device, check_dtype, check_probability
 from .functional import linear
 from .module import Module
 from .parameter import Parameter, blank
@@ -36,10 +36,14 @@ class _Recurrent(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        proj_size: int = 0,
+        device: str | None = None,
         dtype: DtypeLike = None,
         rng: Any = None,
     ) -> None:
         name = type(self).__name__
+        check_device(name, device)
+        check_absent(name, "proj_size", proj_size, 0)
         self.input_size = check_count(name, "input_size", input_size)
         self.hidden_size = check_count(name, "hidden_size", hidden_size)
         self.num_layers = check_count(name, "num_layers", num_layers)
@@ -170,6 +174,7 @@ class RNN(_Recurrent):
         batch_first: whether inputs and outputs have shape (batch, steps, features), not (steps, batch, features).
         dropout: the probability of dropout between layers, in training.
         bidirectional: whether each layer also runs from the last step to the first; outputs are then twice as wide.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the parameters; None for the default dtype.
         rng: what the first values are drawn from; None for the thread's stream.
 
@@ -189,9 +194,11 @@ class RNN(_Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        device: str | None = None,
         dtype: DtypeLike = None,
         rng: Any = None,
     ) -> None:
+        check_device("RNN", device)
         if nonlinearity not in ("tanh", "relu"):
             raise ArgumentError(f"RNN: nonlinearity is {nonlinearity!r}; it must be 'tanh' or 'relu'.")
         self.nonlinearity = nonlinearity

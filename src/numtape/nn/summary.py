@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..core.value import Value
+from ..creation import zeros
 from ..grad_mode import no_grad
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _line(cells: list[str], widths: list[int]) -> str:
 
 def summarise(module: "Module", example: tuple[Any, ...]) -> ModelSummary:
     """Return the summary of a module; an example input is run through it, in evaluation and without gradients."""
-    shapes = _output_shapes(module, example) if example else {}
+    shapes = _output_shapes(module, tuple(_input(module, each) for each in example)) if example else {}
     rows = tuple(
         (path, type(part).__name__, shapes.get(id(part), ""), sum(p.size for p in part.parameters()))
         for path, part in module.named_modules()
@@ -57,6 +58,13 @@ def summarise(module: "Module", example: tuple[Any, ...]) -> ModelSummary:
         sum(p.size for p in parameters if p.requires_grad),
         sum(p.nbytes for p in parameters),
     )
+
+
+def _input(module: "Module", example: Any) -> Any:
+    """Return an example input; zeros of the model's dtype if a shape is given."""
+    if isinstance(example, tuple) and example and all(isinstance(length, int) for length in example):
+        return zeros(example, dtype=next((p.dtype for p in module.parameters()), None))
+    return example
 
 
 def _output_shapes(module: "Module", example: tuple[Any, ...]) -> Shapes:

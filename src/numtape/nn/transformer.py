@@ -9,7 +9,7 @@ from ..core.stream import stream_of
 from ..errors import ArgumentError
 from ..ops import gelu, relu
 from .attention import MultiheadAttention
-from .checks import check_count
+from .checks import check_count, check_device
 from .containers import ModuleList
 from .dropout import Dropout
 from .linear import Linear
@@ -32,6 +32,7 @@ class TransformerEncoderLayer(Module):
         batch_first: whether inputs and outputs have shape (batch, steps, features), not (steps, batch, features).
         norm_first: whether LayerNorm comes before attention and linear layers, not after the shortcuts.
         bias: whether linear layers and LayerNorm have biases.
+        device: "cpu" or None, for PyTorch's sake.
         dtype: of the parameters; None for the default dtype.
         rng: what the first values are drawn from; None for the thread's stream.
 
@@ -51,16 +52,18 @@ class TransformerEncoderLayer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
+        device: str | None = None,
         dtype: DtypeLike = None,
         rng: Any = None,
     ) -> None:
+        check_device("TransformerEncoderLayer", device)
         stream = stream_of(rng)
         self.self_attn = MultiheadAttention(
             d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype, rng=stream
         )
-        self.linear1 = Linear(d_model, dim_feedforward, bias, dtype, stream)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, dtype=dtype, rng=stream)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, dtype, stream)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype, rng=stream)
         self.norm_first = norm_first
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)

@@ -1,9 +1,11 @@
 """Go through the modules, parameters and buffers of a module, and copy it with others in their place."""
 
 from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UnknownNameError
 from .parameter import Parameter
 
 if TYPE_CHECKING:
@@ -58,6 +60,16 @@ def members(
                 continue
             seen.add(identity)
             yield f"{path}.{name}" if path else name, value
+
+
+def find(module: "Module", path: str, found: Mapping[str, Any], what: str) -> Any:
+    """Return what stands under a path, or raise and name what may be meant."""
+    if path in found:
+        return found[path]
+    near = get_close_matches(str(path), found, n=1)
+    raise UnknownNameError(
+        f"{type(module).__name__}: there is no {what} {path!r}." + (f" Did you mean {near[0]!r}?" if near else "")
+    )
 
 
 def give_names(name: str, value: Any) -> None:

@@ -91,6 +91,7 @@ def sub(a: Array, b: Array, /) -> Array:
     to_float=True,
     numpy=np.divide,
     also=("divide", "true_divide"),
+    domain="b != 0",
     samples=lambda: binary_samples((-2, 2), (0.5, 2), does_not_broadcast("div")),
 )
 def div(a: Array, b: Array, /) -> Array:
@@ -156,6 +157,7 @@ def square(x: Array, /) -> Array:
     flops=4,
     to_float=True,
     numpy=np.sqrt,
+    domain="x >= 0",
     samples=lambda: unary_samples(
         0.2, 3.0, sample(np.array([0.0, -1.0, np.inf]), skip_derivatives="outside of the domain")
     ),
@@ -176,6 +178,7 @@ def sqrt(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     reference=lambda x: np.power(x, -0.5),
+    domain="x > 0",
     samples=lambda: unary_samples(0.2, 3.0),
 )
 def rsqrt(x: Array, /) -> Array:
@@ -213,6 +216,7 @@ def cbrt(x: Array, /) -> Array:
     precision="widen",
     reference=lambda x: 1.0 / x,
     numpy=np.reciprocal,
+    domain="x != 0",
     samples=lambda: unary_samples(0.5, 2, sample(np.array([-4.0, -0.5])), sample(np.array([2, 4]))),
 )
 def reciprocal(x: Array, /) -> Array:
@@ -279,6 +283,7 @@ def _pow_b(g: Array, a: Array, out: Array) -> Array:
     precision="widen",
     numpy=np.power,
     also=("power",),
+    domain="(a > 0) | (a < 0) & (b == rint(b)) | (a == 0) & (b >= 0)",
     samples=lambda: binary_samples(
         (0.5, 2),
         (-2, 2),

@@ -6,7 +6,6 @@ import numpy as np
 
 from .._typing import Array
 from ..core.declare import elementwise, face_of
-from ..core.inplace import write_op
 from ..errors import OperandError, ShapeError
 from .comparisons import equal, greater, less, less_equal, logical_and, logical_or
 from .samples import SHAPES, binary_samples, does_not_broadcast, rejected, sample, values
@@ -158,6 +157,4 @@ def clip(
         if (min is not None and a_min is not None) or (max is not None and a_max is not None):
             raise OperandError("clip: a bound is given twice, as min or max and as a_min or a_max; give it once.")
         min, max = a_min if min is None else min, a_max if max is None else max
-    if out is None:
-        return _clip(x, min, max)
-    return write_op(out, _clip.op, (x, min, max))  # type: ignore[attr-defined]
+    return _clip(x, min, max, out=out)  # type: ignore[call-arg]

@@ -92,6 +92,8 @@ def _distance(a: Array, b: Array, p: float, eps: float) -> Array:
     difference = a - b + eps
     if p == 2:
         return (difference * difference).sum(axis=-1) ** 0.5
+    if p == np.inf:
+        return abs(difference).max(axis=-1)
     return (abs(difference) ** p).sum(axis=-1) ** (1.0 / p)
 
 
@@ -121,6 +123,7 @@ def _triplet_reference(
         sample(values(4, 3), values(4, 3, seed=1), values(4, 3, seed=2), reduction="none", margin=5.0),
         sample(values(4, 3), values(4, 3, seed=1), values(4, 3, seed=2), swap=True, margin=5.0),
         sample(values(4, 3), values(4, 3, seed=1) + 5.0, values(4, 3, seed=2) - 5.0, p=3, margin=5.0),
+        sample(values(4, 3), values(4, 3, seed=1) + 5.0, values(4, 3, seed=2) - 5.0, p=np.inf, margin=5.0),
         sample(values(3), values(3, seed=1), values(3, seed=2), margin=5.0),
         sample(values(2, 2, 3), values(2, 2, 3, seed=1), values(2, 2, 3, seed=2), margin=5.0),
         sample(values(0, 3), values(0, 3), values(0, 3), reduction="sum"),
@@ -151,7 +154,7 @@ def triplet_loss(
         positive: the same shape; what should lie near the anchor.
         negative: the same shape; what should lie farther away, by `margin` at least.
         margin: the wanted difference of the distances.
-        p: the norm's exponent.
+        p: the norm's exponent; infinity for the largest of the differences.
         eps: added to each difference, so that the distance of equal vectors is differentiable.
         swap: take the distance from positive to negative if it is smaller than that from the anchor.
         reduction: "mean" over all triplets, "sum", or "none" for the loss of each triplet.

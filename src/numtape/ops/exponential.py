@@ -83,6 +83,7 @@ def expm1(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.log,
+    domain="x > 0",
     samples=lambda: unary_samples(
         0.2, 3.0, sample(np.array([0.0, -1.0, np.inf]), skip_derivatives="outside of the domain")
     ),
@@ -103,6 +104,7 @@ def log(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.log2,
+    domain="x > 0",
     samples=lambda: unary_samples(0.2, 3.0),
 )
 def log2(x: Array, /) -> Array:
@@ -121,6 +123,7 @@ def log2(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.log10,
+    domain="x > 0",
     samples=lambda: unary_samples(0.2, 3.0),
 )
 def log10(x: Array, /) -> Array:
@@ -139,6 +142,7 @@ def log10(x: Array, /) -> Array:
     to_float=True,
     precision="widen",
     numpy=np.log1p,
+    domain="x > -1",
     samples=lambda: unary_samples(-0.8, 3.0, sample(np.array([1e-12, -1e-9, 0.0]))),
 )
 def log1p(x: Array, /) -> Array:
@@ -263,6 +267,7 @@ def _unless_both_zero(a: Array, b: Array) -> Array:
     to_float=True,
     precision="widen",
     reference=lambda a, b: np.where(np.equal(a, 0) & ~np.isnan(b), 0.0, a * np.log(b)),
+    domain="(a == 0) | (b > 0)",
     samples=lambda: binary_samples(
         (-2, 2),
         (0.3, 2),
@@ -296,6 +301,7 @@ def _logit_partial(g: Array, x: Array) -> Array:
     to_float=True,
     precision="widen",
     reference=lambda x: np.log(x / (1.0 - x)),
+    domain="(x > 0) & (x < 1)",
     samples=lambda: unary_samples(0.1, 0.9, sample(np.array([0.0, 1.0]), skip_derivatives="infinite")),
 )
 def logit(x: Array, /) -> Array:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, NDArray, Shape
-from ..core.declare import as_static, composed, linear
+from ..core.binding import as_static
+from ..core.declare import composed, linear
 from ..core.op import Op, Structure
 from ..errors import ArgumentError, ShapeError
 from .samples import rejected, sample, values

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from .._typing import Array, Axis, Shape
-from ..core.declare import as_static, composed
+from ..core.binding import as_static
+from ..core.declare import composed
 from ..dtypes import default_dtype, is_float
 from ..errors import ArgumentError, AxisError
 from .reductions import mean

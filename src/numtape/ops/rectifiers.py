@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array
-from ..core.declare import as_static, composed, elementwise
+from ..core.binding import as_static
+from ..core.declare import composed, elementwise
 from ..core.value import Value
 from ..errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
 from .samples import SHAPES, rejected, sample, unary_samples, values

@@ -146,6 +146,7 @@ def rint(x: Array, /) -> Array:
     partials={"a": ZERO, "b": ZERO},
     kinks="where a / b is an integer; the derivative is taken as 0",
     numpy=np.floor_divide,
+    domain="b != 0",
     samples=lambda: _quotient_samples(
         "floor_divide", sample(np.array([-7, 7]), 2), sample(np.array([-6.0, 6.0]), 2.0, skip_derivatives="jumps")
     ),
@@ -166,6 +167,7 @@ def floor_divide(a: Array, b: Array, /) -> Array:
     kinks="where a / b is an integer; the derivatives are those from above",
     numpy=np.remainder,
     also=("mod",),
+    domain="b != 0",
     samples=lambda: _quotient_samples(
         "remainder", sample(np.array([-7, 7]), 2), sample(np.array([-6.0, 6.0]), 2.0, skip_derivatives="jumps")
     ),
@@ -185,6 +187,7 @@ def remainder(a: Array, b: Array, /) -> Array:
     partials={"a": lambda g: g, "b": lambda g, a, b, out: -g * rint((a - out) / b)},
     kinks="where a / b is an integer; the derivatives are those from the side away from 0",
     numpy=np.fmod,
+    domain="b != 0",
     samples=lambda: _quotient_samples(
         "fmod", sample(np.array([-7, 7]), 2), sample(np.array([-6.0, 6.0]), 2.0, skip_derivatives="jumps")
     ),

@@ -64,10 +64,16 @@ _NOTHING: Any = _Nothing()
 
 
 @face_of(_where)
-def where(condition: Array, a: Array = _NOTHING, b: Array = _NOTHING, /) -> Array:
+def where(condition: Array, a: Array = _NOTHING, b: Array = _NOTHING, /, *, out: Any = None) -> Array:
     """Return `a` where `condition` holds and `b` elsewhere; without them, where it holds, as `nonzero` does.
 
     The derivative selects as well: what the branch not taken holds, NaN included, has no effect on the gradient.
+
+    Args:
+        condition: bools, of a shape that broadcasts with the others.
+        a: any shape.
+        b: any shape.
+        out: a tensor or array to write the result to.
 
     Example:
         >>> nt.where(np.array([True, False]), np.array([1.0, 2.0]), 0.0)
@@ -76,8 +82,10 @@ def where(condition: Array, a: Array = _NOTHING, b: Array = _NOTHING, /) -> Arra
     if b is _NOTHING:
         if a is not _NOTHING:
             raise ArgumentError("where: one branch is missing; give both a and b, or none to get positions.")
+        if out is not None:
+            raise ArgumentError("where: out goes with both branches, a and b; positions are always new arrays.")
         return nonzero(condition)
-    return _where(condition, a, b)
+    return _where(condition, a, b, out=out)  # type: ignore[call-arg]
 
 
 @discrete(
@@ -190,16 +198,23 @@ def _nan_to_num(x: Array, /, *, nan: float = 0.0, posinf: float | None = None, n
 
 @face_of(_nan_to_num)
 def nan_to_num(
-    x: Array, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    x: Array,
+    copy: bool = True,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+    *,
+    out: Any = None,
 ) -> Array:
     """Return `x` with numbers in place of NaN and the infinities; their derivative is 0.
 
     Args:
         x: any shape.
-        copy: only True; NumPy's in-place form is not offered.
+        copy: only True; NumPy's in-place form is ``out=x``.
         nan: what replaces NaN.
         posinf: what replaces inf; the largest number of the dtype by default.
         neginf: what replaces -inf; the smallest number of the dtype by default.
+        out: a tensor or array to write the result to.
 
     Example:
         >>> nt.nan_to_num(np.array([1.0, np.nan, np.inf]), posinf=9.0)
@@ -207,4 +222,4 @@ def nan_to_num(
     """
     if copy is not True:
         raise ArgumentError(f"nan_to_num: copy is {copy!r}; x is never overwritten, so leave it True.")
-    return _nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
+    return _nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf, out=out)  # type: ignore[call-arg]

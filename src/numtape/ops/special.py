@@ -76,6 +76,7 @@ def erfc(x: Array, /) -> Array:
     flops=40,
     to_float=True,
     precision="widen",
+    domain="abs(x) < 1",
     samples=lambda: unary_samples(-0.9, 0.9, sample(np.array([-1.0, 1.0, 1.5]), skip_derivatives="infinite")),
 )
 def erfinv(x: Array, /) -> Array:
@@ -99,6 +100,7 @@ def _lgamma_rule(g: Array, x: Array) -> Array:
     precision="widen",
     reference=lambda x: np.vectorize(math.lgamma, otypes=[float])(x),
     also=("gammaln",),
+    domain="(x > 0) | (x != rint(x))",
     samples=lambda: unary_samples(0.5, 5, sample(np.array([-0.5, -1.3, 30.0])), sample(np.array([1, 2]))),
 )
 def lgamma(x: Array, /) -> Array:
@@ -121,6 +123,7 @@ def _digamma_rule(g: Array, x: Array) -> Array:
     to_float=True,
     precision="widen",
     also=("psi",),
+    domain="(x > 0) | (x != rint(x))",
     samples=lambda: unary_samples(0.5, 5, sample(np.array([-0.5, -1.3, 30.0]))),
 )
 def digamma(x: Array, /) -> Array:
@@ -161,6 +164,7 @@ def _polygamma_reference(x: Any, n: int) -> Any:
     to_float=True,
     precision="widen",
     reference=_polygamma_reference,
+    domain="(x > 0) | (x != rint(x))",
     samples=lambda: [
         *(sample(values(*shape, low=0.7, high=4.0), n=1) for shape in ((), (3,), (2, 3), (0,), (1,))),
         sample(values(3, low=0.7, high=4.0), n=0),
@@ -179,15 +183,16 @@ def _polygamma(x: Array, /, *, n: int) -> Array:
 
 
 @face_of(_polygamma)
-def polygamma(n: int, x: Array) -> Array:
+def polygamma(n: int, x: Array, *, out: Any = None) -> Array:
     """Return the derivative of `digamma` of order `n`, elementwise, for positive x. Needs SciPy.
 
     Args:
         n: the order, an integer from 0 on; 0 is `digamma` itself.
         x: any shape.
+        out: a tensor or array to write the result to.
 
     Example:
         >>> nt.polygamma(1, np.array([1.0, 2.0]))
         array([1.64493407, 0.64493407])
     """
-    return _polygamma(x, n=n)
+    return _polygamma(x, n=n, out=out)  # type: ignore[call-arg]

@@ -79,6 +79,7 @@ def tan(x: Array, /) -> Array:
     precision="widen",
     numpy=np.arcsin,
     also=("arcsin",),
+    domain="abs(x) <= 1",
     samples=lambda: unary_samples(-0.8, 0.8, sample(np.array([-1.0, 1.0]), skip_derivatives="infinite")),
 )
 def asin(x: Array, /) -> Array:
@@ -98,6 +99,7 @@ def asin(x: Array, /) -> Array:
     precision="widen",
     numpy=np.arccos,
     also=("arccos",),
+    domain="abs(x) <= 1",
     samples=lambda: unary_samples(-0.8, 0.8, sample(np.array([-1.0, 1.0]), skip_derivatives="infinite")),
 )
 def acos(x: Array, /) -> Array:
@@ -246,6 +248,7 @@ def asinh(x: Array, /) -> Array:
     precision="widen",
     numpy=np.arccosh,
     also=("arccosh",),
+    domain="x >= 1",
     samples=lambda: unary_samples(1.2, 3, sample(np.array([1.0, 0.5]), skip_derivatives="outside of the domain")),
 )
 def acosh(x: Array, /) -> Array:
@@ -265,6 +268,7 @@ def acosh(x: Array, /) -> Array:
     precision="widen",
     numpy=np.arctanh,
     also=("arctanh",),
+    domain="abs(x) < 1",
     samples=lambda: unary_samples(-0.8, 0.8, sample(np.array([-1.0, 1.0]), skip_derivatives="infinite")),
 )
 def atanh(x: Array, /) -> Array:
@@ -383,11 +387,11 @@ def _sinc(x: Array, /, *, order: int = 0) -> Array:
 
 
 @face_of(_sinc)
-def sinc(x: Array) -> Array:
+def sinc(x: Array, *, out: Any = None) -> Array:
     """Return ``sin(pi * x) / (pi * x)``, elementwise, and 1 at 0. Derivatives of every order are right at 0.
 
     Example:
         >>> nt.sinc(np.array([0.0, 0.5]))
         array([1.        , 0.63661977])
     """
-    return _sinc(x)
+    return _sinc(x, out=out)  # type: ignore[call-arg]

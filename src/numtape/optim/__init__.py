@@ -1,5 +1,8 @@
 """Optimizers, schedules of their learning rates, and averages of parameters."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from ..spelling import suggesting as _suggesting
 from .adagrad import Adadelta as Adadelta
 from .adagrad import Adagrad as Adagrad
 from .adagrad import RMSprop as RMSprop
@@ -21,3 +24,6 @@ from .schedules import PolynomialLR as PolynomialLR
 from .schedules import StepLR as StepLR
 from .schedules import WarmupCosineLR as WarmupCosineLR
 from .sgd import SGD as SGD
+
+if not _TYPE_CHECKING:  # Else every name would be one of the package.
+    __getattr__ = _suggesting(__name__)

@@ -5,7 +5,7 @@ from typing import Any
 from .. import ops
 from ..creation import zeros_like
 from .optimizer import Optimizer
-from .parameters import Parameters
+from .parameters import Parameters, accepted
 from .rule import State
 
 
@@ -21,6 +21,8 @@ class Adagrad(Optimizer):
         weight_decay: how much of the parameter is added to the gradient.
         initial_accumulator_value: what the sum starts with.
         eps: added to the root.
+        **settings: ``maximize=True`` follows the gradient uphill; `foreach`, `fused`, `capturable` and `differentiable`
+            are accepted for PyTorch's sake.
 
     Example:
         >>> w = nt.tensor([1.0, -2.0], requires_grad=True)
@@ -39,6 +41,7 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        **settings: Any,
     ) -> None:
         super().__init__(
             params,
@@ -47,6 +50,7 @@ class Adagrad(Optimizer):
             weight_decay=weight_decay,
             initial_accumulator_value=initial_accumulator_value,
             eps=eps,
+            **accepted("Adagrad", settings),
         )
 
     def init(self, param: Any, initial_accumulator_value: Any) -> State:
@@ -84,6 +88,8 @@ class RMSprop(Optimizer):
         weight_decay: how much of the parameter is added to the gradient.
         momentum: how much of the last velocity stays.
         centered: divide by the standard deviation instead, about a running mean.
+        **settings: ``maximize=True`` follows the gradient uphill; `foreach`, `fused`, `capturable` and `differentiable`
+            are accepted for PyTorch's sake.
 
     Example:
         >>> w = nt.tensor([1.0, -2.0], requires_grad=True)
@@ -103,9 +109,17 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
+        **settings: Any,
     ) -> None:
         super().__init__(
-            params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered
+            params,
+            lr=lr,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+            **accepted("RMSprop", settings),
         )
 
     def init(self, param: Any, momentum: Any, centered: bool) -> State:
@@ -150,6 +164,8 @@ class Adadelta(Optimizer):
         rho: how much of the averages stays in each step.
         eps: added to the mean squares.
         weight_decay: how much of the parameter is added to the gradient.
+        **settings: ``maximize=True`` follows the gradient uphill; `foreach`, `fused`, `capturable` and `differentiable`
+            are accepted for PyTorch's sake.
 
     Example:
         >>> w = nt.tensor([1.0, -2.0], requires_grad=True)
@@ -167,8 +183,9 @@ class Adadelta(Optimizer):
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0.0,
+        **settings: Any,
     ) -> None:
-        super().__init__(params, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay)
+        super().__init__(params, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, **accepted("Adadelta", settings))
 
     def init(self, param: Any) -> State:
         """Return averages of zero."""

@@ -5,7 +5,7 @@ from typing import Any
 from .. import ops
 from ..creation import zeros_like
 from .optimizer import Optimizer
-from .parameters import Parameters
+from .parameters import Parameters, accepted
 from .rule import State
 
 Betas = tuple[float, float]
@@ -31,6 +31,9 @@ class Adam(Optimizer):
         eps: added to the root mean square.
         weight_decay: how much of the parameter is added to the gradient.
         amsgrad: divide by the largest root mean square so far.
+        decoupled_weight_decay: shrink the parameter instead, as AdamW does.
+        **settings: ``maximize=True`` follows the gradient uphill; `foreach`, `fused`, `capturable` and `differentiable`
+            are accepted for PyTorch's sake.
 
     Example:
         >>> w = nt.tensor([1.0, -2.0], requires_grad=True)
@@ -49,8 +52,20 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
+        *,
+        decoupled_weight_decay: bool = False,
+        **settings: Any,
     ) -> None:
-        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
+        super().__init__(
+            params,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            amsgrad=amsgrad,
+            decoupled_weight_decay=decoupled_weight_decay,
+            **accepted(type(self).__name__, settings),
+        )
 
     def init(self, param: Any, amsgrad: bool) -> State:
         """Return averages of zero."""
@@ -67,11 +82,13 @@ class Adam(Optimizer):
         eps: Any,
         weight_decay: Any,
         amsgrad: bool,
+        decoupled_weight_decay: bool,
     ) -> tuple[Any, State]:
         """Return ``param - lr * mean / (sqrt(square) + eps)``, with mean and square corrected."""
-        if weight_decay:
-            grad = self.decayed_gradient(param, grad, weight_decay)
-            param = self.decayed_parameter(param, lr, weight_decay)
+        if weight_decay and decoupled_weight_decay:
+            param = param * (1.0 - lr * weight_decay)
+        elif weight_decay:
+            grad = grad + weight_decay * param
         step, mean, square = _moments(grad, state, betas)
         new = {"step": step, "exp_avg": mean, "exp_avg_sq": square}
         if amsgrad:
@@ -81,14 +98,6 @@ class Adam(Optimizer):
         root = ops.sqrt(1.0 - betas[1] ** step)
         size = lr * root / (1.0 - betas[0] ** step)
         return param - size * (mean / (ops.sqrt(square) + eps * root)), new
-
-    def decayed_gradient(self, param: Any, grad: Any, weight_decay: Any) -> Any:
-        """Return the gradient of the loss with a penalty on the parameter's square."""
-        return grad + weight_decay * param
-
-    def decayed_parameter(self, param: Any, lr: Any, weight_decay: Any) -> Any:
-        """Return the parameter: the gradient takes care of the decay."""
-        return param
 
 
 class AdamW(Adam):
@@ -103,6 +112,8 @@ class AdamW(Adam):
         eps: added to the root mean square.
         weight_decay: by how much, times `lr`, a parameter shrinks.
         amsgrad: divide by the largest root mean square so far.
+        **settings: ``maximize=True`` follows the gradient uphill; `foreach`, `fused`, `capturable` and `differentiable`
+            are accepted for PyTorch's sake.
 
     Example:
         >>> w = nt.tensor([1.0, -2.0], requires_grad=True)
@@ -121,16 +132,9 @@ class AdamW(Adam):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         amsgrad: bool = False,
+        **settings: Any,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
-
-    def decayed_gradient(self, param: Any, grad: Any, weight_decay: Any) -> Any:
-        """Return the gradient as it is."""
-        return grad
-
-    def decayed_parameter(self, param: Any, lr: Any, weight_decay: Any) -> Any:
-        """Return the parameter, shrunk."""
-        return param * (1.0 - lr * weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay=True, **settings)
 
 
 class NAdam(Optimizer):
@@ -146,6 +150,8 @@ class NAdam(Optimizer):
         weight_decay: how much of the parameter is added to the gradient.
         momentum_decay: how fast the momentum grows to its full size.
         decoupled_weight_decay: shrink the parameter instead, as AdamW does.
+        **settings: ``maximize=True`` follows the gradient uphill; `foreach`, `fused`, `capturable` and `differentiable`
+            are accepted for PyTorch's sake.
 
     Example:
         >>> w = nt.tensor([1.0, -2.0], requires_grad=True)
@@ -165,6 +171,7 @@ class NAdam(Optimizer):
         weight_decay: float = 0.0,
         momentum_decay: float = 4e-3,
         decoupled_weight_decay: bool = False,
+        **settings: Any,
     ) -> None:
         super().__init__(
             params,
@@ -174,6 +181,7 @@ class NAdam(Optimizer):
             weight_decay=weight_decay,
             momentum_decay=momentum_decay,
             decoupled_weight_decay=decoupled_weight_decay,
+            **accepted("NAdam", settings),
         )
 
     def init(self, param: Any) -> State:
@@ -220,6 +228,8 @@ class RAdam(Optimizer):
         eps: added to the root mean square.
         weight_decay: how much of the parameter is added to the gradient.
         decoupled_weight_decay: shrink the parameter instead, as AdamW does.
+        **settings: ``maximize=True`` follows the gradient uphill; `foreach`, `fused`, `capturable` and `differentiable`
+            are accepted for PyTorch's sake.
 
     Example:
         >>> w = nt.tensor([1.0, -2.0], requires_grad=True)
@@ -238,6 +248,7 @@ class RAdam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         decoupled_weight_decay: bool = False,
+        **settings: Any,
     ) -> None:
         super().__init__(
             params,
@@ -246,6 +257,7 @@ class RAdam(Optimizer):
             eps=eps,
             weight_decay=weight_decay,
             decoupled_weight_decay=decoupled_weight_decay,
+            **accepted("RAdam", settings),
         )
 
     def init(self, param: Any) -> State:

@@ -5,7 +5,7 @@ from typing import Any
 from .. import ops
 from ..creation import zeros_like
 from .optimizer import Optimizer
-from .parameters import Parameters
+from .parameters import Parameters, accepted
 from .rule import State
 
 
@@ -19,6 +19,8 @@ class Lion(Optimizer):
         lr: the size of each step; some three to ten times smaller than for Adam.
         betas: how much of the momentum goes into a step, and how much stays.
         weight_decay: by how much, times `lr`, a parameter shrinks.
+        **settings: ``maximize=True`` follows the gradient uphill; `foreach`, `fused`, `capturable` and `differentiable`
+            are accepted for PyTorch's sake.
 
     Example:
         >>> w = nt.tensor([1.0, -2.0], requires_grad=True)
@@ -35,8 +37,9 @@ class Lion(Optimizer):
         lr: float = 1e-4,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
+        **settings: Any,
     ) -> None:
-        super().__init__(params, lr=lr, betas=betas, weight_decay=weight_decay)
+        super().__init__(params, lr=lr, betas=betas, weight_decay=weight_decay, **accepted("Lion", settings))
 
     def init(self, param: Any) -> State:
         """Return a momentum of zero."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from .optimizer import Optimizer
-from .schedules import LRScheduler, check_count, check_optimizer, cosine_between, line_between
+from .schedules import LRScheduler, check_count, check_groups, check_optimizer, cosine_between, line_between
 
 _CURVES = {"cos": cosine_between, "linear": line_between}
 
@@ -73,8 +73,7 @@ class OneCycleLR(LRScheduler):
             raise ArgumentError(f'OneCycleLR: anneal_strategy is {anneal_strategy!r}; it must be "cos" or "linear".')
         self.anneal_strategy = anneal_strategy
         most = [float(max_lr)] * len(groups) if isinstance(max_lr, int | float) else [float(x) for x in max_lr]
-        if len(most) != len(groups):
-            raise ArgumentError(f"OneCycleLR: there are {len(groups)} groups and {len(most)} numbers in max_lr.")
+        check_groups("OneCycleLR", optimizer, len(most), "numbers in max_lr")
         if cycle_momentum and not all("momentum" in group or "betas" in group for group in groups):
             raise ArgumentError(
                 "OneCycleLR: the optimizer has no momentum or betas to cycle; use cycle_momentum=False."
@@ -122,7 +121,8 @@ class OneCycleLR(LRScheduler):
         self._cycle()
 
     def _set(self, chosen: Callable[[float, float, int], float]) -> None:
-        for group, rates in zip(self.optimizer.param_groups, self._rates, strict=False):
+        check_groups("OneCycleLR", self.optimizer, len(self._rates), "largest rates; make it after the last group")
+        for group, rates in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = self._at(rates, self.last_epoch)
         self._cycle()
 

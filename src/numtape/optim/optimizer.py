@@ -39,7 +39,8 @@ class Optimizer:
     Args:
         params: tensors, pairs of names and tensors, a model, or dicts with "params" and options of their own; None for
             an optimizer that gets its parameters with each step.
-        **options: the learning rate ``lr`` and whatever else the rule reads, as defaults of the groups.
+        **options: the learning rate ``lr`` and whatever else the rule reads, as defaults of the groups. With
+            ``maximize=True`` the rule is given gradients with their signs changed.
 
     Attributes:
         param_groups: a dict for each group, with "params" and the options, which may be changed between steps.

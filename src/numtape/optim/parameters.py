@@ -35,6 +35,10 @@ _BOUNDS: dict[str, tuple[str, float, float]] = {
 }
 
 
+#: By these PyTorch chooses among implementations of the same step; there is one here.
+_WITHOUT_EFFECT = ("foreach", "fused", "capturable", "differentiable")
+
+
 def is_number(x: Any) -> bool:
     """Say whether something is a plain real number."""
     return isinstance(x, Real) and not isinstance(x, bool)
@@ -54,6 +58,18 @@ def check_option(title: str, name: str, value: Any) -> Any:
         if not is_right or not all(is_number(x) and low <= x < high for x in numbers):
             raise ArgumentError(f"{title}: {name} is {value!r}; it must be {what}.")
     return value
+
+
+def accepted(title: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what an optimizer takes besides its options: whether to ascend. What PyTorch sets its kernels by is left.
+
+    Raises:
+        OperandError: for any other name, with the one that may be meant.
+    """
+    unknown = [name for name in settings if name not in ("maximize", *_WITHOUT_EFFECT)]
+    if unknown:
+        raise OperandError(f"{title}: got an unexpected keyword argument {unknown[0]!r}.")
+    return {"maximize": bool(settings.get("maximize"))}
 
 
 def rate_first(init: Callable[..., None]) -> Callable[..., None]:
@@ -87,7 +103,8 @@ def _by_name(title: str, signature: inspect.Signature, args: tuple[Any, ...], gi
     twice = sorted(set(found) & set(given))
     if rest or twice:
         what = f"{len(rest)} numbers too many" if rest else f"{twice[0]} is given twice"
-        raise OperandError(f"{title}: {what}; the order is {', '.join(list(signature.parameters)[2:])}.")
+        order = [name for name, each in signature.parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+        raise OperandError(f"{title}: {what}; the order is {', '.join(order[2:])}.")
     return found
 
 

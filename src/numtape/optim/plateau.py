@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import ArgumentError, OperandError
 from .optimizer import Optimizer
 from .parameters import is_number
-from .schedules import check_optimizer, check_saved
+from .schedules import check_groups, check_optimizer, check_saved
 
 
 class ReduceLROnPlateau:
@@ -55,10 +55,10 @@ class ReduceLROnPlateau:
                 f"{title}: factor is {factor!r}; it must be a number from 0 up to, but not including, 1."
             )
         self.optimizer = check_optimizer(title, optimizer)
-        groups = optimizer.param_groups
-        self.min_lrs = [float(min_lr)] * len(groups) if isinstance(min_lr, int | float) else list(map(float, min_lr))
-        if len(self.min_lrs) != len(groups):
-            raise ArgumentError(f"{title}: there are {len(groups)} groups and {len(self.min_lrs)} numbers in min_lr.")
+        #: One for each group; a single number is for those that are added later as well.
+        self.min_lrs = [float(min_lr)] if isinstance(min_lr, int | float) else list(map(float, min_lr))
+        self.has_one_min_lr = isinstance(min_lr, int | float)
+        self._least()
         self.mode, self.factor, self.patience = mode, factor, patience
         self.threshold, self.threshold_mode = threshold, threshold_mode
         self.cooldown, self.eps = cooldown, eps
@@ -95,8 +95,15 @@ class ReduceLROnPlateau:
             return sign * value < sign * self.best - self.threshold
         return sign * value < sign * self.best * (1.0 - sign * self.threshold)
 
+    def _least(self) -> list[float]:
+        """Return the least rate of each group."""
+        if self.has_one_min_lr:
+            self.min_lrs = self.min_lrs[:1] * len(self.optimizer.param_groups)
+        check_groups("ReduceLROnPlateau", self.optimizer, len(self.min_lrs), "numbers in min_lr")
+        return self.min_lrs
+
     def _reduce(self) -> None:
-        for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=False):
+        for group, least in zip(self.optimizer.param_groups, self._least(), strict=True):
             rate = max(group["lr"] * self.factor, least)
             if group["lr"] - rate > self.eps:
                 group["lr"] = rate

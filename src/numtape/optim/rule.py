@@ -18,7 +18,7 @@ from ..tensors import Tensor
 from .capture import Symbol, Trace
 from .parameters import check_option
 from .program import Program
-from .reads import Reads
+from .reads import Reads, is_plain
 
 Group = dict[str, Any]
 State = dict[str, Any]
@@ -46,6 +46,7 @@ class Rule:
         self._update_options = _options(optimizer.update, 4)
         self._programs: dict[Any, Program | None] = {}
         self._reads: Reads | None = None
+        self._function: FunctionType | None = None
 
     @property
     def option_names(self) -> set[str]:
@@ -97,9 +98,11 @@ class Rule:
         if type(rate) is not float or not 0.0 <= rate < math.inf:
             rate = check_option(f"{self._name}.step", "lr", rate)
         numbers = [rate]
-        pattern = []
+        pattern: list[Any] = [self._ascends(group)]
+        is_known = True
         for name in self._update_options:
             option = group.get(name)
+            is_known = is_known and is_plain(option)
             for value in option if type(option) is tuple else (option,):
                 if isinstance(value, _NUMBERS) and not isinstance(value, bool) and value:
                     numbers.append(value)
@@ -107,15 +110,21 @@ class Rule:
                 else:
                     pattern.append(value)
         # What a rule reads from elsewhere is part of the program.
-        return numbers, (*pattern, self._read_elsewhere())
+        return numbers, (*pattern, self._read_elsewhere() if is_known else None)
 
-    def _read_elsewhere(self) -> tuple[Any, ...] | None:
+    def _ascends(self, group: Group) -> bool:
+        """Say whether to follow the gradient uphill, which the rule need not know; one that names the option does."""
+        return bool(group.get("maximize")) and "maximize" not in self._update_options
+
+    def _read_elsewhere(self) -> str | None:
         optimizer = self._optimizer
-        if self._reads is None:  # Not before the subclass has set its attributes.
-            function = getattr(optimizer.update, "__func__", None)
-            if not isinstance(function, FunctionType):
-                return None
-            self._reads = Reads(optimizer, function)
+        function = getattr(optimizer.update, "__func__", None)
+        if not isinstance(function, FunctionType):
+            return None
+        # Not before the subclass has set its attributes.
+        if self._reads is None or self._function is not function or not self._reads.is_current(optimizer):
+            self._reads, self._function = Reads(optimizer, function), function
+            self._programs.clear()
         return self._reads.values(optimizer)
 
     def program(self, group: Group, pattern: Any, layout: Layout, dtype: Dtype) -> Program | None:
@@ -158,7 +167,10 @@ class Rule:
         options = {name: symbol(group[name]) for name in self._update_options if name in group}
         state_numbers = [trace.number() for _ in number_names]
         state = dict(zip((*names, *number_names), (*arrays[2:], *state_numbers), strict=True))
-        param, new = self._optimizer.update(arrays[0], arrays[1], dict(state), rate, **options)
+        grad: Any = arrays[1]
+        if self._ascends(group):
+            grad = -grad
+        param, new = self._optimizer.update(arrays[0], grad, dict(state), rate, **options)
         if set(new) - set(state):
             return None
         results = [param, arrays[1], *(new.get(name, state[name]) for name in names)]
@@ -180,10 +192,14 @@ class Rule:
         dtype = widened(param.dtype)
         given = {name: _read_only(value) if isinstance(value, Value) else value for name, value in state.items()}
         options = {name: group[name] for name in self._update_options if name in group}
+        seen: Any = _read_only(wrap(param.plain, param.array.astype(dtype, copy=False)))
+        wide = grad.astype(dtype, copy=False)
+        if param.extras is not None:
+            seen.name = param.extras.name
         with entered(grad=False, scopes=(), tapes=(), watch_all=False):
             result = self._optimizer.update(
-                _read_only(wrap(param.plain, param.array.astype(dtype, copy=False))),
-                _read_only(wrap(param.plain, grad.astype(dtype, copy=False))),
+                seen,
+                _read_only(wrap(param.plain, -wide if self._ascends(group) else wide)),
                 given,
                 group["lr"],
                 **options,

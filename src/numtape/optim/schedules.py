@@ -59,12 +59,14 @@ class LRScheduler:
         return self.next_rate(rate, base, step)
 
     def step(self) -> None:
-        """Set the rates of the next step."""
+        """Set the rates of the next step; a group that was added later starts from the rate that it came with."""
+        for group in self.optimizer.param_groups[len(self.base_lrs) :]:
+            self.base_lrs.append(float(group.setdefault("initial_lr", group["lr"])))  # type: ignore[arg-type]
         self.last_epoch += 1
         self._set(self.next_rate)
 
     def _set(self, chosen: Callable[[float, float, int], float]) -> None:
-        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=False):
+        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
             group["lr"] = chosen(group["lr"], base, self.last_epoch)
 
     def get_last_lr(self) -> list[float]:
@@ -121,6 +123,13 @@ def check_optimizer(title: str, optimizer: Any) -> Optimizer:
     return optimizer
 
 
+def check_groups(title: str, optimizer: Optimizer, count: int | None, what: str) -> None:
+    """Raise if a schedule has something for each group, and there are other groups, added later for example."""
+    groups = len(optimizer.param_groups)
+    if count not in (None, groups):
+        raise ArgumentError(f"{title}: there are {groups} groups and {count} {what}.")
+
+
 def check_saved(title: str, saved: Any, known: set[str]) -> None:
     """Raise if something is not the state of such a schedule."""
     if not isinstance(saved, Mapping):
@@ -163,18 +172,20 @@ class LambdaLR(LRScheduler):
         lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
         last_epoch: int = -1,
     ) -> None:
-        groups = check_optimizer("LambdaLR", optimizer).param_groups
-        functions = [lr_lambda] * len(groups) if callable(lr_lambda) else lr_lambda
+        check_optimizer("LambdaLR", optimizer)
+        functions = [lr_lambda] if callable(lr_lambda) else lr_lambda
         if not isinstance(functions, Sequence) or not all(map(callable, functions)):
             raise ArgumentError(f"LambdaLR: lr_lambda is {lr_lambda!r}; it must be a function of the step, or a list.")
-        if len(functions) != len(groups):
-            raise ArgumentError(f"LambdaLR: there are {len(groups)} groups and {len(functions)} functions.")
-        # A function, so that a saved state leaves it out.
-        self._factor: Callable[[int, int], float] = lambda group, step: functions[group](step)
+        # Functions, so that a saved state leaves them out.
+        self._count: Callable[[], int | None] = lambda: None if callable(lr_lambda) else len(functions)
+        self._factor: Callable[[int, int], float] = lambda group, step: functions[0 if callable(lr_lambda) else group](
+            step
+        )
         super().__init__(optimizer, last_epoch)
 
     def _set(self, chosen: Callable[[float, float, int], float]) -> None:
-        for number, group in enumerate(self.optimizer.param_groups[: len(self.base_lrs)]):
+        check_groups("LambdaLR", self.optimizer, self._count(), "functions")
+        for number, group in enumerate(self.optimizer.param_groups):
             factor = self._factor(number, self.last_epoch)
             group["lr"] = self.base_lrs[number] * check_factor("LambdaLR", "what the function returned", factor)
 

@@ -6,7 +6,7 @@ from .. import ops
 from ..creation import zeros_like
 from ..errors import ArgumentError
 from .optimizer import Optimizer
-from .parameters import Parameters
+from .parameters import Parameters, accepted
 from .rule import State
 
 
@@ -20,6 +20,8 @@ class SGD(Optimizer):
         dampening: how much of the gradient is left out of the velocity, from the second step on.
         weight_decay: how much of the parameter is added to the gradient.
         nesterov: look ahead along the velocity.
+        **settings: ``maximize=True`` follows the gradient uphill; `foreach`, `fused`, `capturable` and `differentiable`
+            are accepted for PyTorch's sake.
 
     Example:
         >>> w = nt.tensor([1.0, 2.0], requires_grad=True)
@@ -38,13 +40,20 @@ class SGD(Optimizer):
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        **settings: Any,
     ) -> None:
         if nesterov and (momentum == 0 or dampening != 0):
             raise ArgumentError(
                 f"SGD: nesterov needs momentum and no dampening; momentum is {momentum!r} and dampening {dampening!r}."
             )
         super().__init__(
-            params, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov
+            params,
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            **accepted("SGD", settings),
         )
 
     def init(self, param: Any, momentum: Any) -> State:

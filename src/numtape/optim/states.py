@@ -5,9 +5,21 @@ from typing import Any
 
 import numpy as np
 
+from .._typing import NDArray
 from ..core.value import Value, wrap
 from ..errors import ArgumentError, ShapeError
 from .rule import Group, State
+
+#: What groups of any optimizer may have, or not, as schedules and the versions of PyTorch have it.
+_COMMON = {
+    "initial_lr",
+    "maximize",
+    "decoupled_weight_decay",
+    "foreach",
+    "fused",
+    "capturable",
+    "differentiable",
+}
 
 
 def save_state(groups: list[Group], states: dict[Any, State]) -> dict[str, Any]:
@@ -46,9 +58,7 @@ def load_state(
             "with the same parameters in the same groups."
         )
     for group, other in zip(groups, saved_groups, strict=True):
-        missing, strange = (
-            sorted(map(str, set(a) - set(b) - {"initial_lr"})) for a, b in ((group, other), (other, group))
-        )
+        missing, strange = (sorted(map(str, set(a) - set(b) - _COMMON)) for a, b in ((group, other), (other, group)))
         if missing and strange:
             raise ArgumentError(
                 f"{title}: the state is of another optimizer: it has {', '.join(strange)}, and not "
@@ -59,10 +69,9 @@ def load_state(
             f"{title}: the optimizer has no parameters of its own to load states for; make it with them."
         )
     loaded = [
-        # Formats without tuples turn them to lists.
         {
             **group,
-            **{name: tuple(x) if isinstance(x, list) else x for name, x in other.items()},
+            **{name: _option(x) for name, x in other.items()},
             "params": group["params"],
         }
         for group, other in zip(groups, saved_groups, strict=True)
@@ -85,15 +94,30 @@ def load_state(
     return loaded, states
 
 
+def _option(value: Any) -> Any:
+    """Return an option as it is used here: formats turn tuples to lists, and PyTorch may keep a rate as a tensor."""
+    if isinstance(value, list):
+        return tuple(value)
+    return _array(value).item() if hasattr(value, "__array__") else value
+
+
+def _array(value: Any) -> NDArray:
+    """Return a copy of a tensor, ours or of another library, or of an array."""
+    try:
+        return np.asarray(value.array if isinstance(value, Value) else value).copy()
+    except TypeError:  # PyTorch's bfloat16, which NumPy does not know.
+        return np.asarray(value.float()).copy()
+
+
 def _copied(value: Any) -> Any:
     return wrap(value.plain, value.array.copy()) if isinstance(value, Value) else value
 
 
 def _restored(title: str, value: Any, fresh: Any, param: Any) -> Any:
     """Return a saved part of a state in the form of a fresh one, if there is one of its name."""
-    if not isinstance(value, Value | np.ndarray):
+    if not hasattr(value, "__array__"):
         return value
-    array = np.array(value.array if isinstance(value, Value) else value)
+    array = _array(value)
     if fresh is None:
         return wrap(param.plain, array)
     if not isinstance(fresh, Value):

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from .._typing import NDArray
+from .._typing import Dtype, NDArray
 from ..core.context import current, settle
-from ..core.value import Value
+from ..core.value import Value, wrap
 from ..core.write import mark_written
 from ..dtypes import widened
 from ..errors import OverwrittenError
@@ -66,6 +66,12 @@ class Slot:
         if dtype != self.param.dtype and self._blocks:
             like = self._blocks[0][0]
             self.work = (np.empty(like.shape, dtype), np.empty(like.shape, dtype))
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype that the parameter had when this was made."""
+        dtype: Dtype = self._arrays[0].dtype
+        return dtype
 
     @property
     def program(self) -> Program | None:
@@ -131,9 +137,21 @@ class Updates:
             if state is None or slot is None or slot.pattern != pattern:
                 # Other options may need a state that these did not.
                 state = states[param] = {**self.rule.init(param, group), **(state or {})}
+            if slot is not None and slot.dtype != param.dtype:
+                state = states[param] = _converted(state, self.rule.init(param, group))
             slot = self._slots[param] = Slot(param, state)
             slot.prepare(self.rule, group, pattern)
         return slot
+
+
+def _converted(state: State, fresh: State) -> State:
+    """Return a state in the dtypes of a fresh one, after its parameter got another dtype."""
+    new = dict(state)
+    for name, value in fresh.items():
+        held = state.get(name)
+        if isinstance(value, Value) and isinstance(held, Value) and held.dtype != value.dtype:
+            new[name] = wrap(held.plain, held.array.astype(value.dtype))
+    return new
 
 
 def _write(planned: list[tuple[Slot, NDArray, list[float], tuple[NDArray, State] | None]]) -> None:

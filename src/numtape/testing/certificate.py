@@ -306,6 +306,10 @@ def _at_an_edge(spot: Spot, gauge: Gauge, aside: Aside | None, measured: list[Le
     if not sides:
         return Finding(Verdict.NOT_FINITE, spot.analytic, math.nan, math.inf)
     distance, slope = sides[len(sides) // 2]
+    near = ladder(spot.x)[0] / 64.0
+    if all(math.isfinite(spot.line(sign * near)[0]) for sign in (1.0, -1.0)):
+        # The edge lies beside the point, nearer than any step that would tell.
+        return Finding(Verdict.NOISE, spot.analytic, slope, math.inf)
     verdict = Verdict.WRONG if _is_wrong_beside(gauge, aside, (distance,)) else Verdict.KINK
     return Finding(verdict, spot.analytic, slope, math.inf)
 

@@ -3,12 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from .._typing import NDArray
+from ..dtypes import default_dtype, float64, set_default_dtype
 from ..errors import OperandError
 from .certificate import SEVERITY, Finding, Gauge, Verdict, judge
 from .differences import check_options, stencil_of
@@ -46,8 +48,10 @@ def check_gradients(
     not checked further.
 
     Args:
-        function: takes tensors; returns a tensor or a tree of tensors.
-        args: where to check: tensors, arrays, numbers and trees of them; integers are passed through.
+        function: takes tensors; returns a tensor or a tree of tensors. It may be a module. Of modules, a copy in
+            float64 is checked.
+        args: where to check: tensors, arrays, numbers, modules (by their parameters) and trees of them; integers are
+            passed through.
         tolerance: the largest error that counts as right.
         step: the step to try first, relative to elements beyond 1; others follow where it does not settle the matter.
         seed: of the random weights, directions and samples.
@@ -65,8 +69,25 @@ def check_gradients(
     """
     _check_function(function)
     check_options("check_gradients", tolerance, step)
-    subject = Subject(function, args, np.random.default_rng(seed))
     gauge = Gauge(stencil_of("check_gradients", method), tolerance, step)
+    with _defaults_to_float64():
+        return _certificate(function, args, seed, gauge)
+
+
+@contextmanager
+def _defaults_to_float64() -> Iterator[None]:
+    """Let tensors that the function makes of Python numbers be as precise as its arguments."""
+    before = default_dtype()
+    set_default_dtype(float64)
+    try:
+        yield
+    finally:
+        set_default_dtype(before)
+
+
+def _certificate(function: Callable[..., Any], args: tuple[Any, ...], seed: int, gauge: Gauge) -> GradientCheck:
+    subject = Subject(function, args, np.random.default_rng(seed))
+    tolerance = gauge.tolerance
     trouble = subject.trouble()
     if trouble is not None:
         rows = [row for k in range(len(subject.arrays)) for row in _rows_of_trouble(subject, k, trouble)]

@@ -1,5 +1,6 @@
 """The function that a gradient check is about: its values, its gradients, and how precisely it computes them."""
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -10,12 +11,13 @@ import numpy as np
 from .. import tree
 from .._typing import NDArray
 from ..api import jvp, vjp
+from ..arguments import title
 from ..core.context import Scope
 from ..core.op import Op, Structure
 from ..core.record import Record
 from ..core.value import LEAF, Value, wrap
 from ..dtypes import is_float
-from ..errors import ArgumentError, DtypeError, NumtapeError, OperandError, ShapeError
+from ..errors import ArgumentError, DtypeError, GradientError, NumtapeError, OperandError, ShapeError
 from ..grad_mode import enable_grad, no_grad
 from ..tensors import Tensor
 from .certificate import Gauge, Spot, Verdict
@@ -74,18 +76,20 @@ class Subject:
     """A function as one of its float arguments alone, with its gradient and its weighted changes along lines."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], rng: "np.random.Generator") -> None:
-        self.title = getattr(function, "__name__", repr(function))
-        self.function = function
+        self.title = title(function)
+        self.function = _widened(function)
         #: The function of its float arguments; errors of transforms call it by the user's name.
         self.of_floats = functools.wraps(function)(lambda *floats: self.call(*floats))
-        self.args = args
+        self.args = args = tuple(map(_widened, args))
         self.rng = rng
+        #: Whether values are computed on tracked tensors, as functions that register hooks need.
+        self.is_tracked = False
         self.flat = [_as_float64(leaf) for leaf in tree.leaves(args)]
         self.places = [i for i, x in enumerate(self.flat) if isinstance(x, np.ndarray) and is_float(x.dtype)]
         self._check_arguments()
         self.names = _names(args, self.places)
         self.arrays: list[NDArray] = [self.flat[i] for i in self.places]
-        self.outs = self.values(self.arrays)
+        self.outs = self._first_values()
         total = sum(y.size for y in self.outs)
         self.weights = [np.ones(y.shape) if total == 1 else rng.uniform(0.5, 1.5, y.shape) for y in self.outs]
         self.gradients = self.gradients_at(self.arrays)
@@ -132,10 +136,24 @@ class Subject:
             filled[i] = x
         return self.function(*tree.unflatten(self.args, filled))
 
+    def _first_values(self) -> list[NDArray]:
+        """Return the outputs at the point; find out whether the function wants tracked tensors."""
+        try:
+            return self.values(self.arrays)
+        except GradientError:
+            self.is_tracked = True
+            return self.values(self.arrays)
+
     def values(self, arrays: Sequence[NDArray]) -> list[NDArray]:
         """Return the outputs, as arrays."""
-        with no_grad(), np.errstate(all="ignore"):
-            found = self.call(*(wrap(Tensor, x.copy()) for x in arrays))
+        with enable_grad() if self.is_tracked else no_grad(), np.errstate(all="ignore"):
+            try:
+                found = self.call(*(wrap(Tensor, x.copy(), LEAF if self.is_tracked else None) for x in arrays))
+            except DtypeError as error:
+                raise DtypeError(
+                    f"check_gradients: it runs in float64, and {self.title} failed at that: {error} Pass what the "
+                    "function captures as arguments, or make it float64 for the check."
+                ) from error
         outs = tree.leaves(found)
         if not outs:
             raise ArgumentError(f"check_gradients: {self.title} returned nothing to differentiate.")
@@ -269,6 +287,13 @@ def _as_float64(leaf: Any) -> Any:
     if isinstance(leaf, float) or (isinstance(leaf, np.ndarray | np.generic) and is_float(leaf.dtype)):
         return np.array(leaf, np.float64)
     return leaf
+
+
+def _widened(given: Any) -> Any:
+    """Return a copy of a module in float64, with its buffers; anything else as it is."""
+    from ..nn.module import Module  # Loaded when it is needed, as the whole package.
+
+    return copy.deepcopy(given).to(np.float64) if isinstance(given, Module) else given
 
 
 def _names(args: tuple[Any, ...], places: list[int]) -> list[str]:

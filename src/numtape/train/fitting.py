@@ -68,7 +68,8 @@ def fit(
         clip_norm: the largest global norm of the gradients.
         accumulate: how many batches make one step.
         early_stopping: ends a run that no longer improves.
-        folder: where to save states: after each epoch, the `keep` latest ones, and the best one.
+        folder: where to save states: after each epoch, the `keep` latest ones, and the best one: by what
+            `early_stopping` looks at, else by the validation loss, or the loss without validation.
         resume: whether to go on from the latest state in the folder.
         keep: how many states to keep.
         save_every: save after that many steps, too.
@@ -105,7 +106,8 @@ def fit(
     run.clip_norm = clip_norm
     run.accumulate = accumulate
     run.schedule_by = schedule_by
-    saved = Checkpoints(folder, keep=keep) if folder is not None else None
+    by = early_stopping or EarlyStopping()
+    saved = Checkpoints(folder, keep=keep, mode="max" if by.maximize else "min") if folder is not None else None
     if resume:
         if saved is None:
             raise ArgumentError("fit: resume is set, but there is no folder to resume from.")
@@ -122,9 +124,11 @@ def fit(
 
     def save(numbers: dict[str, float] | None = None) -> None:
         if saved is not None:
-            metric = None if numbers is None else watched(None, numbers)
+            metric = None if numbers is None else watched(by.monitor, numbers)
             saved.save(run.step, run.state_dict(), metric=metric)
 
+    # Gradients from before are not of this run; a state is saved between steps, where there are none.
+    optimizer.zero_grad()
     with StopSignals() as stop, run.modes_kept():
         while run.epoch < epochs and not run.is_over:
             for loss_value in run.steps(shown):
@@ -186,10 +190,14 @@ class _Run:
         self.batches = 0
         self.loss_sum = 0.0
         self.samples = 0
+        #: Whether the loader said that the present epoch has no more batches: it is at the next one then.
+        self.is_drained = False
 
     def steps(self, shown: Progress) -> Any:
         """Train on what is left of the present epoch; yield the loss after each step of the optimizer."""
         self.restore_modes()
+        if self.is_drained:
+            return
         if not self.batches:
             for metric in self.metrics:
                 metric.reset()
@@ -197,7 +205,7 @@ class _Run:
         # A loader with a state goes on by itself.
         skipped = 0 if hasattr(self.loader, "state_dict") else self.batches
         rest = itertools.islice(self.loader, skipped, None)
-        for group in _groups(shown.batches(self.epoch + 1, rest, total, self.batches), self.accumulate):
+        for group in self._groups(shown.batches(self.epoch + 1, rest, total, self.batches)):
             # The mean over the group: a smaller batch counts less.
             sizes = [size_of(batch) for batch in group]
             weights = [size / max(1, sum(sizes)) for size in sizes]
@@ -214,6 +222,14 @@ class _Run:
             loss = sum(value * weight for value, weight in zip(losses, weights, strict=True))
             self.history.add_step(loss)
             yield loss
+
+    def _groups(self, batches: Iterable[Any]) -> Iterator[list[Any]]:
+        """Yield batches in groups that make one step; the last group of an epoch may be smaller."""
+        rest = iter(batches)
+        while group := list(itertools.islice(rest, self.accumulate)):
+            # Asked for more than it had, the loader has gone on to its next epoch, before the group is trained on.
+            self.is_drained = len(group) < self.accumulate
+            yield group
 
     def _backward(self, batch: Any, size: int, weight: float) -> float:
         *inputs, target = as_batch(batch)
@@ -270,7 +286,7 @@ class _Run:
                 numbers[metric.name] = float(value)
         self.history.add(numbers)
         self.epoch += 1
-        self.batches, self.loss_sum, self.samples = 0, 0.0, 0
+        self.batches, self.loss_sum, self.samples, self.is_drained = 0, 0.0, 0, False
         if self.schedule is not None and self.schedule_by == "epoch":
             if isinstance(self.schedule, ReduceLROnPlateau):
                 self.schedule.step(watched(None, numbers))
@@ -323,6 +339,7 @@ class _Run:
             "loss_sum": self.loss_sum,
             "samples": self.samples,
             "is_over": self.is_over,
+            "is_drained": self.is_drained,
         }
         state["stream"] = {"key": str(stream.key), "counter": str(stream.counter)}
         return state
@@ -340,10 +357,3 @@ class _Run:
             setattr(self, name, value)
         stream = thread_stream()
         stream.key, stream.counter = int(state["stream"]["key"]), int(state["stream"]["counter"])
-
-
-def _groups(batches: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield batches in groups that make one step; the last group of an epoch may be smaller."""
-    rest = iter(batches)
-    while group := list(itertools.islice(rest, size)):
-        yield group

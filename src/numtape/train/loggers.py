@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..serialization.replacing import replace_file
 from .history import History
 
 
@@ -35,13 +36,15 @@ class CSVLogger:
         if not settings.get("is_resumed"):
             self.path.unlink(missing_ok=True)
         elif self.path.exists():
-            head, *lines = self.path.read_text().splitlines()
-            done = [line for line in lines if int(line.split(",")[0]) <= settings["epoch"]]
-            self.path.write_text("\n".join([head, *done]) + "\n")
+            lines = self.path.read_text().splitlines()
+            done = [line for line in lines[1:] if _epoch(line) <= settings["epoch"]]
+            # Without an epoch that is done, the head may be cut off as well: it is written anew.
+            kept = "".join(f"{line}\r\n" for line in [*lines[:1], *done]) if done else ""
+            replace_file(self.path, [kept.encode()])
 
     def log(self, epoch: int, numbers: dict[str, float]) -> None:
         """Write a line."""
-        is_new = not self.path.exists()
+        is_new = not self.path.exists() or not self.path.stat().st_size
         with self.path.open("a", newline="") as file:
             writer = csv.writer(file)
             if is_new:
@@ -50,3 +53,9 @@ class CSVLogger:
 
     def finish(self, history: History) -> None:
         """Nothing is left to do: every line was written at once."""
+
+
+def _epoch(line: str) -> float:
+    """Return the epoch of a line; of one that a kill cut off, an epoch that never comes."""
+    number, comma, _ = line.partition(",")
+    return int(number) if comma and number.isdigit() else float("inf")

@@ -15,6 +15,7 @@ def check_settings(**given: Any) -> None:
     """Raise if an argument of `fit` cannot be used; they are given by their names."""
     _wants("model", given["model"], "an nn.Module", ("train", "eval", "modules", "parameters"))
     _wants("optimizer", given["optimizer"], "an optimizer of nt.optim", ("step", "zero_grad", "param_groups"))
+    _check_owner(given["model"], given["optimizer"])
     _wants("loader", given["loader"], "an iterable of batches", ("__iter__",))
     if not callable(given["loss"]) or isinstance(given["loss"], type):
         got = given["loss"].__name__ if isinstance(given["loss"], type) else type(given["loss"]).__name__
@@ -26,6 +27,7 @@ def check_settings(**given: Any) -> None:
     for metric in given["metrics"]:
         if isinstance(metric, type) or not hasattr(metric, "update"):
             raise OperandError(f"fit: {metric!r} is no metric; give an object such as nt.train.Accuracy().")
+    _check_names([metric.name for metric in given["metrics"]])
     if given["early_stopping"] is not None and not isinstance(given["early_stopping"], EarlyStopping):
         raise OperandError(
             f"fit: early_stopping is {type(given['early_stopping']).__name__}; it must be an nt.train.EarlyStopping."
@@ -47,6 +49,28 @@ def _wants(name: str, value: Any, what: str, members: tuple[str, ...]) -> None:
     missing = [member for member in members if not hasattr(value, member)]
     if missing or isinstance(value, type):
         raise OperandError(f"fit: {name} is {type(value).__name__}; it must be {what} with {', '.join(members)}.")
+
+
+def _check_owner(model: Any, optimizer: Any) -> None:
+    """Raise if a step of the optimizer could not change the model; some parameters may well be frozen."""
+    own = [param for group in optimizer.param_groups for param in group["params"]]
+    trained = set(model.parameters())
+    if own and not any(param in trained for param in own):
+        raise ArgumentError(
+            f"fit: none of the optimizer's {len(own)} parameters is one of the model's {len(trained)}, so that nothing "
+            "would be trained; make the optimizer with model.parameters(), after any change of the model's dtype or "
+            "layers."
+        )
+
+
+def _check_names(names: list[str]) -> None:
+    """Raise if a number of the history would overwrite another."""
+    for name in names:
+        if name in ("loss", "val_loss") or names.count(name) > 1:
+            raise ArgumentError(
+                f"fit: two numbers of the history would be called {name!r}; give each metric a name of its own, as in "
+                'metric.name = "other".'
+            )
 
 
 def _positive(name: str, value: Any) -> None:

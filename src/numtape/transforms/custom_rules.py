@@ -90,16 +90,16 @@ class Rule:
 
     def _run(self, moved: Any, values: list[Any]) -> Any:
         """Run the rule; if it cannot do with a batch, on its members one by one."""
+        batch = next((x for x in _parts(moved) if isinstance(x, Batched)), None)
+        if batch is None:
+            return self.function(_own(moved), *values)
         try:
             return self.function(moved, *values)
-        except (TypeError, AttributeError):
-            batch = next((x for x in _parts(moved) if isinstance(x, Batched)), None)
-            if batch is None:
-                raise
-        outs = []
+        except Exception:  # Whatever is wrong with the rule itself, its members will show as well.
+            outs = []
         for i in range(len(batch.members)):
             member = tuple(x.members[i] if isinstance(x, Batched) else x for x in _parts(moved))
-            outs.append(_parts(self.function(member if isinstance(moved, tuple) else member[0], *values)))
+            outs.append(_parts(self.function(_own(member if isinstance(moved, tuple) else member[0]), *values)))
         stacked = tuple(None if parts[0] is None else batch.of(np.stack(parts)) for parts in zip(*outs, strict=True))
         return stacked if self.is_joint or len(stacked) > 1 else stacked[0]
 
@@ -150,6 +150,13 @@ def _without_gaps(cotangents: Sequence[Any], shapes: Sequence[Any]) -> tuple[Any
         g if g is not None else wrap(Tensor, zero) if is_recorded(cotangents) else zero
         for g, zero in zip(cotangents, zeros, strict=True)
     )
+
+
+def _own(moved: Any) -> Any:
+    """Return (co)tangents as copies: a rule may write to what it gets, which others read."""
+    if isinstance(moved, tuple):
+        return tuple(map(_own, moved))
+    return moved.copy() if isinstance(moved, np.ndarray) else moved
 
 
 def _parts(x: Any) -> tuple[Any, ...]:

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from .._typing import NDArray
 from ..core.context import current, entered
 from ..core.gradients import link_of, sweep
 from ..core.record import describe_site
 from ..core.reverse import reverse
-from ..core.value import LEAF, Value, wrap
-from ..errors import NotDifferentiableError
+from ..core.value import LEAF, Value, array_of, wrap
+from ..errors import LeafWriteError, NotDifferentiableError
 from ..tensors import Tensor
 
 #: Takes and returns lists: tangents to tangents, or cotangents to cotangents.
@@ -40,7 +41,7 @@ def run_on_tape(run: Callable[[], Any], what: str, repair: str) -> Any:
     before, thread.last_exit = thread.last_exit, None
     try:
         out = run()
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, LeafWriteError) as error:
         raise NotDifferentiableError(f"{what} failed: {error} {repair}") from error
     finally:
         left, thread.last_exit = thread.last_exit, thread.last_exit or before
@@ -51,19 +52,20 @@ def run_on_tape(run: Callable[[], Any], what: str, repair: str) -> Any:
 
 
 class Transpose:
-    """The transpose of one rule, which is checked to be linear when it is needed first.
+    """The transpose of one rule, which is checked to be linear whenever it is used.
+
+    Whether a rule is linear may depend on parameters and on values, so no check holds for another call.
 
     Args:
         what: the rule, in words.
         repair: what to do if it has no transpose.
     """
 
-    __slots__ = ("is_checked", "repair", "what")
+    __slots__ = ("repair", "what")
 
     def __init__(self, what: str, repair: str) -> None:
         self.what = what
         self.repair = repair
-        self.is_checked = False
 
     def __call__(
         self, linear: Linear, shapes: Sequence[Any], cotangents: Sequence[Any], is_recorded: bool
@@ -77,51 +79,60 @@ class Transpose:
             is_recorded: whether the result is to be differentiated itself.
         """
         dtype = next(c.dtype for c in cotangents if c is not None)
-        if not self.is_checked:
-            self._check(linear, shapes, dtype)
-            self.is_checked = True
-        starts = [np.ones(shape, dtype) for shape in shapes]
-        return self._run(linear, starts, cotangents, is_recorded)[1]
-
-    def _run(
-        self, linear: Linear, starts: Sequence[Any], cotangents: Sequence[Any] | None, is_recorded: bool
-    ) -> tuple[list[Any], list[Any]]:
+        starts = _starts(shapes, dtype)
         sources = [wrap(Tensor, x, LEAF) for x in starts]
         state = current()
         # One more transform is running: what is recorded here must keep its links until the sweep is done.
         changes: dict[str, Any] = {"grad": True, "transforms": state.transforms + 1}
-        if not is_recorded:
-            changes.update(tapes=(), watch_all=False, scopes=())
-        with entered(**changes):
+        alone: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": ()}
+        with entered(**changes, **({} if is_recorded else alone)):
             outs = run_on_tape(lambda: linear(sources), self.what, self.repair)
-            seeds = [np.ones(y.shape, y.dtype) for y in outs] if cotangents is None else cotangents
             pairs = [
                 (y, seed)
-                for y, seed in zip(outs, seeds, strict=True)
+                for y, seed in zip(outs, cotangents, strict=True)
                 if seed is not None and isinstance(y, Value) and y.node is not None
             ]
-            found: dict[Any, Any] = {}
-            if pairs:
-                found = _sweep(pairs, sources, is_recorded)
-        return outs, [found[x] if x in found else np.zeros(x.shape, x.dtype) for x in sources]
+            found = _sweep(pairs, sources, is_recorded) if pairs else {}
+        pulled = [found[x] if x in found else np.zeros(x.shape, x.dtype) for x in sources]
+        with entered(**alone, grad=False), np.errstate(all="ignore"):
+            self._check_linear(linear, starts, outs)
+            self._check_records(outs, cotangents, pulled, starts)
+        return pulled
 
-    def _check(self, linear: Linear, shapes: Sequence[Any], dtype: Any) -> None:
-        """Raise unless the rule is linear, and its records tell all of it."""
-        rng = np.random.default_rng(0)
-        starts = [np.asarray(_SMALL * rng.uniform(0.5, 1.0, s) * rng.choice([-1.0, 1.0], s), dtype) for s in shapes]
-        outs, pulled = self._run(linear, starts, None, is_recorded=False)
-        scaled, _ = self._run(linear, [_RATIO * x for x in starts], None, is_recorded=False)
+    def _check_linear(self, linear: Linear, starts: Sequence[NDArray], outs: Sequence[Any]) -> None:
+        """Raise unless the rule takes a multiple of what it got to the multiple of what it returned."""
+        scaled = linear([wrap(Tensor, _RATIO * x) for x in starts])
         for y, z in zip(map(_array, outs), map(_array, scaled), strict=True):
             if not _is_close(z, _RATIO * y):
                 raise NotDifferentiableError(f"{self.what} is not linear, so that it has no transpose. {self.repair}")
-        # A linear function is its derivative: <1, L x> = <L^T 1, x>, if the records hold all of L.
-        left = sum(float(np.sum(_array(y))) for y in outs)
-        right = sum(float(np.sum(p * x)) for p, x in zip(pulled, starts, strict=True))
-        size = sum(float(np.sum(np.abs(_array(y)))) for y in outs)
-        if abs(left - right) > _TOLERANCE * size:
+
+    def _check_records(
+        self, outs: Sequence[Any], cotangents: Sequence[Any], pulled: Sequence[Any], starts: Sequence[NDArray]
+    ) -> None:
+        """Raise unless the records hold all of the rule: it is its own derivative, so <c, L x> = <L^T c, x>."""
+        terms = [_products(c, y) for c, y in zip(cotangents, outs, strict=True) if c is not None]
+        left = sum(term.sum(-1) for term in terms)
+        size = sum(np.abs(term).sum(-1) for term in terms)
+        right = sum(_products(p, x).sum(-1) for p, x in zip(pulled, starts, strict=True))
+        if np.any(np.abs(left - right) > _TOLERANCE * size):
             raise NotDifferentiableError(
                 f"{self.what} uses more of what it gets than its records tell: a value has left the tape. {self.repair}"
             )
+
+
+def _starts(shapes: Sequence[Any], dtype: Any) -> list[NDArray]:
+    """Return small numbers of both signs: linear rules have the same derivative everywhere, others show there."""
+    rng = np.random.default_rng(0)
+    return [np.asarray(_SMALL * rng.uniform(0.5, 1.0, s) * rng.choice([-1.0, 1.0], s), dtype) for s in shapes]
+
+
+def _products(moved: Any, x: Any) -> NDArray:
+    """Return the products of the elements of a (co)tangent and of an array, along the last axis; batches keep theirs.
+
+    Of a power series the values count.
+    """
+    members, array = _array(moved), _array(x)
+    return np.asarray(members * array).reshape((*members.shape[: members.ndim - len(moved.shape)], -1))
 
 
 def _sweep(pairs: Sequence[tuple[Any, Any]], sources: Sequence[Any], is_recorded: bool) -> dict[Any, Any]:
@@ -130,8 +141,8 @@ def _sweep(pairs: Sequence[tuple[Any, Any]], sources: Sequence[Any], is_recorded
     return reverse([(link_of(y), seed) for y, seed in pairs], sources)
 
 
-def _array(x: Any) -> Any:
-    return x.array if isinstance(x, Value) else np.asarray(x)
+def _array(x: Any) -> NDArray:
+    return np.asarray(array_of(x))
 
 
 def _is_close(a: Any, b: Any) -> bool:

@@ -1,0 +1,220 @@
+"""Measure activation bytes: the buffers that records and sweeps hold, now, at most, and one after the other.
+
+Counted are outputs of ops while a record or the program holds them, values made again in a backward, and cotangents of
+records. Not counted are leaves and memory that is a view of one, gradients of leaves, and what an op needs inside.
+"""
+
+import sys
+import tracemalloc
+import weakref
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, Self
+
+import numpy as np
+
+from ..core.buffers import buffer_of
+from ..core.context import Observer, Scope, current, entered
+from ..core.op import Op
+from ..core.record import Record
+from ..core.reverse import reverse
+from ..core.value import Value
+from .ledger import Ledger, arrays_in
+
+FORWARD, BACKWARD = "forward", "backward"
+#: How many points a timeline has before every two become one.
+MOST_POINTS = 20_000
+
+
+class Activations(Scope, Observer):
+    """Count activation bytes while a block runs: ``with Activations() as bytes: ...``.
+
+    It changes no result and holds no array. It sees the ops and sweeps of its own thread. What was recorded before the
+    block does not count.
+
+    Attributes:
+        live: the bytes that are alive now, also after the block.
+        peak: the most that were alive at once; `forward_peak` and `backward_peak` outside and inside of sweeps.
+        timeline: pairs of an event, such as ``"forward mul"``, and the bytes alive after it. A long one loses detail,
+            never its peaks.
+        traced_peak: the peak of tracemalloc over the block, which sees everything that Python allocates; None if it is
+            not tracing. The block resets tracemalloc's own.
+
+    Example:
+        >>> from numtape.insight.memory import Activations
+        >>> x = nt.ones(1000, requires_grad=True)
+        >>> with Activations() as bytes:
+        ...     loss = nt.exp(x).sum()
+        ...     loss.backward()
+        >>> bytes.forward_peak, bytes.live
+        (4004, 4)
+    """
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.phase = FORWARD
+        self.peaks = {FORWARD: 0, BACKWARD: 0}
+        #: The most bytes since somebody set it; checkpoints of a profiler do.
+        self.high = 0
+        self.timeline: list[tuple[str, int]] = []
+        self.traced_peak: int | None = None
+        self._names: dict[tuple[str, str], str] = {}
+        #: The op that was computed last, and weak references to the buffers that it made.
+        self._computed: tuple[Op | None, list[weakref.ref[Any]]] = (None, [])
+        #: What ops made that left no record; a later record may hold it.
+        self._made: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        #: Of the sweep: the records whose arrays are dropped, those seen restored, and the gradients of leaves.
+        self._dropped: set[Record] = set()
+        self._restored: set[Record] = set()
+        self._of_leaves: list[weakref.ref[Any]] = []
+        self._open: list[entered] = []
+
+    @property
+    def live(self) -> int:
+        """The bytes that are alive now."""
+        return self.ledger.live
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that were alive at once."""
+        return self.ledger.peak
+
+    @property
+    def forward_peak(self) -> int:
+        """The most bytes that were alive outside of sweeps."""
+        return self.peaks[FORWARD]
+
+    @property
+    def backward_peak(self) -> int:
+        """The most bytes that were alive inside of sweeps."""
+        return self.peaks[BACKWARD]
+
+    def __enter__(self) -> Self:
+        state = current()
+        self.start_tracing()
+        scope = entered(scopes=(*state.scopes, self), observers=(*state.observers, self))
+        scope.__enter__()
+        self._open.append(scope)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._open.pop().__exit__(*exc)
+        self.read_tracing()
+        self.settle()
+
+    def start_tracing(self) -> None:
+        if tracemalloc.is_tracing():
+            for scope in current().scopes:
+                if isinstance(scope, Activations):
+                    scope.read_tracing()
+            tracemalloc.reset_peak()
+
+    def read_tracing(self) -> None:
+        """Take note of tracemalloc's peak."""
+        if tracemalloc.is_tracing():
+            self.traced_peak = max(self.traced_peak or 0, tracemalloc.get_traced_memory()[1])
+
+    def note(self, phase: str, name: str) -> None:
+        """Add the bytes of now to the timeline."""
+        live = self.ledger.live
+        if live > self.peaks.get(phase, live):
+            self.peaks[phase] = live
+        self.high = max(self.high, live)
+        event = self._names.get((phase, name))
+        if event is None:
+            event = self._names[phase, name] = f"{phase} {name}"
+        self.timeline.append((event, live))
+        if len(self.timeline) >= MOST_POINTS:
+            pairs = zip(self.timeline[::2], self.timeline[1::2], strict=True)
+            self.timeline = [max(pair, key=lambda point: point[1]) for pair in pairs]
+
+    def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """Remember what an op makes: buffers that are none of its operands'."""
+        for reference in self._computed[1]:  # Of an op that left no record.
+            buffer = reference()
+            if buffer is not None:
+                self._made[id(buffer)] = buffer
+        out = compute(op, arrays, params)
+        given = {id(buffer_of(array)) for array in arrays_in(arrays)}
+        self._computed = (op, [weakref.ref(b) for b in map(buffer_of, arrays_in(out)) if id(b) not in given])
+        return out
+
+    def on_record(self, record: Record, operands: Sequence[Any]) -> None:
+        """Count what a new record, or the program, holds from now on."""
+        self.settle()
+        account = self.ledger.account(record, self.phase, "value")
+        op, made = self._computed
+        self._computed = (None, [])
+        if op is record.op:
+            for reference in made:
+                buffer = reference()
+                if buffer is not None:
+                    self.ledger.enter(buffer, account)
+        for position, operand in enumerate(operands):
+            if not record.needs >> position & 1 and isinstance(operand, Value | np.ndarray):
+                for array in arrays_in(operand):
+                    if id(buffer_of(array)) in self._made:
+                        self.ledger.enter(array, account)
+        self.note(self.phase, record.op.name)
+
+    def on_sweep(self, records: Sequence[Record]) -> None:
+        """Begin a backward."""
+        self._forget_sweep()
+        self.phase = BACKWARD
+        self._dropped = {record for record in records if not record.is_kept}
+        self.note(BACKWARD, "begins")
+
+    def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
+        """Count the cotangents that a step leaves to records, and what it made again."""
+        self.phase = BACKWARD
+        account = self.ledger.account(record, BACKWARD, "cotangent")
+        for array in arrays_in(cotangent):
+            self.ledger.enter(array, account)
+        for link in record.inputs:
+            waiting = cotangents.get(link) if isinstance(link, Record | Value) else None
+            if type(link) is Record:
+                for array in arrays_in(waiting):
+                    self.ledger.enter(array, account)
+            elif type(waiting) is np.ndarray:
+                self._of_leaves.append(weakref.ref(buffer_of(waiting)))
+        if any(self._is_new(link) for link in (record, *record.inputs)):
+            self._count_restored()
+        self.note(BACKWARD, record.op.name)
+
+    def _is_new(self, link: Any) -> bool:
+        return type(link) is Record and link.is_kept and link in self._dropped and link not in self._restored
+
+    def _count_restored(self) -> None:
+        self._restored = {record for record in self._dropped if record.is_kept}
+        for record in self._restored:
+            for array in arrays_in(record.array):
+                self.ledger.enter(array, self.ledger.account(record, BACKWARD, "recomputed"))
+
+    def on_end(self) -> None:
+        """End a backward. An array that became the gradient of a leaf is no cotangent any more."""
+        for reference in self._of_leaves:
+            buffer = reference()
+            if buffer is not None:
+                self.ledger.remove(buffer)
+        self._forget_sweep()
+        self.note(BACKWARD, "ends")
+        self.phase = FORWARD
+
+    def settle(self) -> None:
+        """Leave a sweep that raised, which just stops."""
+        if self.phase is BACKWARD and not _is_sweeping():
+            self.phase = FORWARD
+            self._forget_sweep()
+
+    def _forget_sweep(self) -> None:
+        self._dropped, self._restored, self._of_leaves = set(), set(), []
+
+
+def _is_sweeping() -> bool:
+    """Say whether a reverse sweep is running in this thread."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is reverse.__code__:
+            return True
+        frame = frame.f_back
+    return False

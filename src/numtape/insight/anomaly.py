@@ -1,0 +1,109 @@
+"""Raise when a loss or a gradient is not finite, before anything is delivered, and name where it began."""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from ..core.context import Observer, current, entered
+from ..core.reader import Reader
+from ..core.record import Record
+from ..core.value import Lifted, Value
+from ..errors import NonFiniteError
+from .birth import is_finite
+from .provenance import Explanation, explain_target, explained
+from .search import Trail, first_of
+
+#: How many sweeps within sweeps are followed. One that raises does not tell, and is forgotten after that many more.
+_MOST_NESTED = 8
+
+
+class _Sweep:
+    """A reverse sweep that is being watched, known by the dictionary of its cotangents."""
+
+    def __init__(self, records: Sequence[Record], cotangents: Any) -> None:
+        self.records = records
+        self.cotangents = cotangents
+        self.trail = Trail(Reader(None))
+
+
+class _Watch(Observer, threading.local):
+    """Follows the sweeps of a thread."""
+
+    def __init__(self) -> None:
+        self._sweeps: deque[_Sweep] = deque(maxlen=_MOST_NESTED)
+        self._records: Sequence[Record] = ()
+        #: The sweep that took the last step: it is the one that ends next.
+        self._latest: _Sweep | None = None
+
+    def on_targets(self, targets: Sequence[Value]) -> None:
+        for target in targets:
+            is_made = type(target.node) is Record and not isinstance(target, Lifted)
+            if is_made and not is_finite(target.array):
+                with entered(scopes=(), observers=()), np.errstate(all="ignore"):
+                    raise_anomaly("the target of this backward is not finite", explain_target(target))
+
+    def on_sweep(self, records: Sequence[Record]) -> None:
+        self._records = records
+        self._latest = None
+
+    def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
+        sweep = self._latest
+        if sweep is None or sweep.cotangents is not cotangents:
+            sweep = next((each for each in self._sweeps if each.cotangents is cotangents), None)
+            if sweep is None:
+                sweep = _Sweep(self._records, cotangents)
+                self._sweeps.append(sweep)
+            self._latest = sweep
+        sweep.trail.step(record, cotangent, cotangents)
+
+    def on_end(self) -> None:
+        sweep, self._latest = self._latest, None
+        if sweep is None:
+            return
+        self._sweeps.remove(sweep)
+        birth = first_of(sweep.trail.ends(sweep.cotangents))
+        if birth is not None:
+            raise_anomaly("a gradient of this backward is not finite", explained(birth, sweep.records))
+
+
+def raise_anomaly(what: str, explanation: Explanation) -> None:
+    """Raise for what is not finite, with the explanation of where it began."""
+    raise NonFiniteError(f"detect_anomaly: {what}.\n{explanation}", explanation)
+
+
+class detect_anomaly:
+    """Let every backward in a block raise if its loss or one of its gradients is not finite.
+
+    The error names what `nt.explain_nan` names, and has it as its `explanation`. It is raised before anything is added
+    to ``.grad``. Ops run as fast as ever; each step of a backward is looked at. Values that are not finite on the way
+    and reach neither the loss nor a gradient, such as the -inf of a mask, are left alone.
+
+    Example:
+        >>> x = nt.tensor([1.0, 0.0], requires_grad=True)
+        >>> with nt.detect_anomaly():
+        ...     try:
+        ...         nt.sqrt(x).sum().backward()
+        ...     except nt.errors.NonFiniteError as error:
+        ...         print(error.explanation.op, error.explanation.cause)
+        sqrt the derivative of sqrt by x is inf where x = 0.
+        >>> x.grad is None
+        True
+    """
+
+    def __init__(self) -> None:
+        self._open: list[entered] = []
+
+    def __enter__(self) -> Self:
+        scope = entered(observers=(*current().observers, _Watch()))
+        scope.__enter__()
+        self._open.append(scope)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.pop().__exit__(kind, error, trace)

@@ -1,0 +1,237 @@
+"""Name the cause of a value that is not finite, and its repair, by what the values look like and what the op says."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite, isinf
+from typing import Any
+
+import numpy as np
+
+from .._typing import Dtype
+from ..core.op import Op
+from ..core.record import Gone, Record, describe_site, link_name
+from ..core.value import Value
+from ..dtypes import float16, float64
+from .birth import Birth, Seen, largest
+from .replay import argument_name
+
+#: Operands of which one is harmless to every op that has a domain.
+_HARMLESS = (0.5, 2.0)
+#: How many ops after an op a mask of its result is looked for.
+_MASK_DISTANCE = 4
+
+Diagnosis = tuple[str, str]
+
+
+def diagnose(birth: Birth, records: Sequence[Record]) -> Diagnosis:
+    """Return the cause of what is not finite, and the repair.
+
+    Args:
+        birth: where it began.
+        records: the graph around, in which a mask may be found.
+    """
+    if birth.how != "computed":
+        return _NOT_COMPUTED[birth.how](birth)
+    return _in_backward(birth, records) if birth.direction == "backward" else _in_forward(birth)
+
+
+def _given(birth: Birth) -> Diagnosis:
+    record, position = birth.record, birth.position
+    assert position is not None
+    link = record.inputs[position]
+    is_parameter = bool(record.needs >> position & 1)
+    link = link.operand if type(link) is Gone else link
+    name = argument_name(record, position)
+    what = f"{name!r}, {link_name(link)}," if not np.isscalar(link) else f"the number {birth.value} given as {name!r}"
+    cause = f"{what} was not finite before {record.op.name} read it{written(link)}."
+    return cause, about_parameter() if is_parameter else _about_data(isinf(birth.value))
+
+
+def written(link: object) -> str:
+    """Say where a tensor was last written in place, if it was."""
+    if isinstance(link, Value) and link.version is not None and link.version[0].count:
+        version = link.version[0]
+        return f"; it was last written at {describe_site(version.code, version.lasti)}"
+    return ""
+
+
+def about_parameter() -> str:
+    """Return the repair for a parameter that is not finite."""
+    return (
+        "look at the step before, in which it became so: run that backward inside of nt.detect_anomaly(), which raises "
+        "before the optimizer steps. Often the learning rate is too high, or nt.clip_grad_norm is missing."
+    )
+
+
+def _about_data(is_infinite: bool) -> str:
+    if is_infinite:
+        return "use a large finite number in its place, or mask it with nt.where before it is computed with."
+    return "clean the data before it is used: drop such rows, or replace the elements with nt.nan_to_num."
+
+
+def _arrived(birth: Birth) -> Diagnosis:
+    notes = birth.record.notes
+    if notes is not None and notes.hooks is not None:
+        return (
+            f"a hook on the result of {birth.record.op.name} returned a gradient that is not finite.",
+            "look at what the hook computes; it was given a finite gradient.",
+        )
+    return (
+        "the gradient that the sweep started from is not finite.",
+        "give backward a finite gradient, or none for ones.",
+    )
+
+
+def _rounded(birth: Birth) -> Diagnosis:
+    assert birth.position is not None
+    dtype = birth.record.inputs[birth.position].dtype
+    return (
+        f"overflow of the gradient when it was rounded to the dtype of its tensor: it is {_short(birth.exact)}, and "
+        f"the largest {dtype} is {largest(dtype):.4g}.",
+        "scale the loss down, keep the tensor in float32, or use bfloat16, which reaches as far as float32.",
+    )
+
+
+_NOT_COMPUTED: dict[str, Callable[[Birth], Diagnosis]] = {"given": _given, "arrived": _arrived, "rounded": _rounded}
+
+
+def _in_forward(birth: Birth) -> Diagnosis:
+    op = birth.record.op
+    shown = _shown(birth.operands)
+    if birth.infinity is None and not _is_inside(op, birth.operands):
+        return (
+            f"{op.name} is finite where {op.facts.domain}, and here {shown}.",
+            "bound the operand before the op, with nt.clip or a small number that is added; or, if that element is not "
+            f"used, {_two_wheres(op)}",
+        )
+    if birth.exact is not None:
+        dtype = birth.record.dtype[0] if isinstance(birth.record.dtype, list) else birth.record.dtype
+        return (
+            f"overflow: the value is {_short(birth.exact)}, and the largest {dtype} is {largest(dtype):.4g}.",
+            _about_overflow(dtype),
+        )
+    if birth.infinity is not None:
+        source = birth.infinity
+        assert source.position is not None
+        name = argument_name(source.record, source.position)
+        return (
+            f"inf - inf, 0 * inf or inf / inf in {op.name}: among its operands are infinities, which came in as "
+            f"{name!r} of {source.record.op.name} at {source.record.site}.",
+            "if it is a mask, let no row be masked as a whole, or mask with a large finite number (-1e9); otherwise "
+            "keep infinities out of the data.",
+        )
+    return (
+        f"{op.name} is not finite for these operands: {shown}.",
+        "look at what made the operands, or compute in a wider dtype.",
+    )
+
+
+def _about_overflow(dtype: Dtype) -> str:
+    if dtype == float16:
+        return "compute this in float32 (x.astype(nt.float32)) or bfloat16, or scale down before."
+    wider = "" if dtype == float64 else ", or compute in float64"
+    return (
+        "keep the operands small: subtract the maximum before an exponential (nt.logsumexp, nt.softmax and "
+        f"nt.log_softmax do), work with logarithms, take means instead of sums{wider}."
+    )
+
+
+def _in_backward(birth: Birth, records: Sequence[Record]) -> Diagnosis:
+    op = birth.record.op
+    assert birth.position is not None
+    name = argument_name(birth.record, birth.position)
+    derivative = f"the derivative of {op.name} by {name}"
+    if birth.is_overflow:
+        return (
+            f"overflow: {derivative} times the cotangent that came in, or the sum of such products, exceeds the "
+            "largest number of its dtype.",
+            "scale the loss down, clip what grows on the way, or compute in a wider dtype.",
+        )
+    own = next((seen.value for seen in birth.operands if seen.name == name), None)
+    if birth.derivative is None or isfinite(birth.derivative) or own is None:
+        kinks = f" It has no derivative {op.facts.kinks}." if op.facts.kinks else ""
+        return (
+            f"{derivative} is not finite for these operands: {_shown(birth.operands)}.{kinks}",
+            "keep the operands away from there, by a small number that is added, or by nt.where before the op.",
+        )
+    at = f"{derivative} is {birth.derivative:g} where {_shown(birth.operands)}"
+    if birth.cotangent is not None and birth.cotangent.value == 0:
+        mask = _find_mask(birth.record, records)
+        by = f" ({mask.op.name} at {mask.site} masks it)" if mask is not None else ""
+        return (
+            f"0 * {birth.derivative:g} under a mask: {at}; the result is not used there, so the cotangent that comes "
+            f"in is 0{by}, and 0 times that is nan.",
+            _two_wheres(op, name, own),
+        )
+    return (
+        f"{at}.",
+        f"keep {name} away from {own:g}, by a small number that is added before the op; or, if that element is not "
+        f"used, {_two_wheres(op, name, own)}",
+    )
+
+
+def _short(number: Any) -> str:
+    # Of a number beyond float64, `format` makes an infinity.
+    return np.format_float_scientific(number, precision=3, trim="-").replace(".e", "e")
+
+
+def _shown(operands: Sequence[Seen]) -> str:
+    return " and ".join(
+        f"{seen.name} = {seen.value:g}"
+        if seen.value is not None
+        else f"{seen.name} of shape {seen.shape}" + (f" from {seen.span[0]:g} to {seen.span[1]:g}" if seen.span else "")
+        for seen in operands
+    )
+
+
+def _is_inside(op: Op, operands: Sequence[Seen]) -> bool:
+    """Say whether the operands lie where the op says that it is finite."""
+    values = {seen.name: seen.value for seen in operands}
+    if not op.facts.domain or None in values.values():
+        return True
+    return is_in_domain(op, values)
+
+
+def is_in_domain(op: Op, values: Mapping[str, Any]) -> bool:
+    """Evaluate the domain of an op on values of its arguments."""
+    return bool(eval(op.facts.domain, {"__builtins__": {}, "abs": abs, "rint": np.rint}, values))
+
+
+def _two_wheres(op: Op, name: str = "", value: float | None = None) -> str:
+    """Spell out the repair that gives an op a harmless operand where its result is not used.
+
+    Args:
+        op: the op.
+        name: its argument, if it is not the first one that its domain speaks of.
+        value: the value of that at which the derivative is not finite; None if the value itself is not.
+    """
+    condition = re.sub(r"\brint\b", "nt.rint", op.facts.domain)
+    if value is not None and (not condition or is_in_domain(op, {**dict.fromkeys(op.arguments, 1.0), name: value})):
+        condition = f"{name} != {value:g}"
+    name = name or next(each for each in op.arguments if re.search(rf"\b{each}\b", condition))
+    arguments = [f"nt.where(ok, {each}, {_harmless(op, name)})" if each == name else each for each in op.arguments]
+    return (
+        "select twice, so that the op never sees that element:\n"
+        f"    ok = {condition}\n"
+        f"    y = nt.where(ok, nt.{op.name}({', '.join(arguments)}), 0.0)"
+    )
+
+
+def _harmless(op: Op, name: str) -> float:
+    others = dict.fromkeys(op.arguments, 1.0)
+    fits = [x for x in _HARMLESS if not op.facts.domain or is_in_domain(op, {**others, name: x})]
+    return fits[0] if fits else _HARMLESS[0]
+
+
+def _find_mask(record: Record, records: Sequence[Record]) -> Record | None:
+    """Return the nearest record after `record` that selects: it has an operand of bools."""
+    reached = {record}
+    distance = {record: 0}
+    for other in sorted(records, key=lambda each: each.index):
+        steps = [distance[link] for link in other.inputs if type(link) is Record and link in reached]
+        if steps and min(steps) < _MASK_DISTANCE:
+            if any(getattr(link, "dtype", None) == np.bool_ for link in other.inputs):
+                return other
+            reached.add(other)
+            distance[other] = min(steps) + 1
+    return None

@@ -1,0 +1,208 @@
+"""A graph as a JSON document that says its version, and back."""
+
+import json
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import OperandError, SavedFileError
+from ..serialization.replacing import replace_file
+from .describing import graph_of
+from .graph import Graph, Layer, Node, Numbers, Profile, Source, Timeline
+
+FORMAT = "numtape graph"
+#: Goes up when a document can no longer be read by what read the last version.
+VERSION = 1
+
+
+def to_json(
+    what: Any, path: str | os.PathLike[str] | None = None, *, profile: Profile | None = None, values: bool = True
+) -> str:
+    """Return a graph as a JSON document, and write it to a file if a path is given.
+
+    The document holds what a picture shows: ops, links, shapes, bytes, lines and numbers, but no arrays. `from_json`
+    reads it again, also in another process.
+
+    Args:
+        what: a tracked tensor, a tape, a list of records, or a graph.
+        path: where to write it.
+        profile: numbers by the index of a record, instead of those that are read from the graph.
+        values: whether to read statistics from the values that are kept, and to run a sweep for norms of gradients.
+
+    Example:
+        >>> x = nt.tensor([1.0, 2.0], requires_grad=True, name="x")
+        >>> graph = nt.from_json(nt.to_json((x * x).sum()))
+        >>> [record.op for record in graph.records], graph.sources[0].name
+        (['mul', 'sum'], 'x')
+    """
+    text = json.dumps(document(graph_of("to_json", what, profile, values)), allow_nan=False, separators=(",", ":"))
+    if path is not None:
+        replace_file(path, [text.encode()])
+    return text
+
+
+def from_json(document_or_path: str | os.PathLike[str]) -> Graph:
+    """Return the graph that `to_json` wrote, for `to_html`, `to_dot` and `to_json`, and to look at.
+
+    Args:
+        document_or_path: the document itself, or the path of a file that holds it.
+
+    Raises:
+        SavedFileError: it is no such document, damaged, or of a later version.
+
+    Example:
+        >>> x = nt.tensor(3.0, requires_grad=True)
+        >>> nt.from_json(nt.to_json(x * x)).records[0].op
+        'mul'
+    """
+    if not isinstance(document_or_path, str | os.PathLike):
+        raise OperandError(
+            f"from_json: wants the text of a document or a path, not {type(document_or_path).__name__}; write "
+            "nt.from_json(path)."
+        )
+    text = document_or_path
+    if not (isinstance(text, str) and text.lstrip().startswith("{")):
+        with open(text, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    return _parse(text)
+
+
+def document(graph: Graph) -> dict[str, Any]:
+    """Return a graph as lists, dicts, text and numbers. What is empty is left out of records and sources."""
+    sites: dict[tuple[str, str], int] = {}
+    records = [
+        _filled(
+            op=node.op,
+            kind=node.kind,
+            inputs=node.inputs,
+            shape=node.shape,
+            dtype=node.dtype,
+            bytes=node.nbytes,
+            at=sites.setdefault((node.site, node.file), len(sites)),
+            kept=node.kept,
+            params=node.params,
+            name=node.name,
+            layer=node.layer,
+            mark=node.mark,
+            numbers=_plain(node.numbers),
+        )
+        for node in graph.records
+    ]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "records": records,
+        "sources": [
+            _filled(name=s.name, kind=s.kind, shape=s.shape, dtype=s.dtype, bytes=s.nbytes, numbers=_plain(s.numbers))
+            for s in graph.sources
+        ],
+        "layers": [
+            {"name": each.name, "sources": each.sources, "norm": _number(each.norm), "mark": each.mark}
+            for each in graph.layers
+        ],
+        "memory": {
+            "forward": graph.memory.forward,
+            "backward": graph.memory.backward,
+            "is_measured": graph.memory.is_measured,
+        },
+        "target": graph.target,
+        "notes": graph.notes,
+        "sites": [{"line": site, "file": file} for site, file in sites],
+    }
+
+
+def _filled(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in ("", {})}
+
+
+def _plain(numbers: Numbers) -> dict[str, Any]:
+    return {name: _number(number) for name, number in numbers.items()}
+
+
+def _number(number: float | None) -> Any:
+    """Return a number in six digits; JSON has none that is not finite, so these are text."""
+    if number is None:
+        return None
+    if not math.isfinite(number):
+        return str(float(number))
+    return int(number) if number.is_integer() and abs(number) < 2**53 else float(f"{number:.6g}")
+
+
+def _parse(text: str) -> Graph:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SavedFileError(
+            f"from_json: the document is damaged or no JSON ({error}); write it anew with to_json."
+        ) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise SavedFileError(f'from_json: this is JSON, but not what to_json writes: its format is not "{FORMAT}".')
+    if found.get("version") != VERSION:
+        raise SavedFileError(
+            f"from_json: the document has version {found.get('version')!r}, and this numtape reads version {VERSION}; "
+            "read it with the numtape that wrote it, or write it anew."
+        )
+    try:
+        graph = _graph(found)
+        _check_links(graph)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise SavedFileError(
+            f"from_json: the document is damaged ({type(error).__name__}: {error}); write it anew with to_json."
+        ) from error
+    return graph
+
+
+def _graph(found: dict[str, Any]) -> Graph:
+    sites = [(site["line"], site["file"]) for site in found["sites"]]
+    memory = found["memory"]
+    return Graph(
+        tuple(_node(each, sites) for each in found["records"]),
+        tuple(
+            Source(each["name"], each["kind"], tuple(each["shape"]), each["dtype"], int(each["bytes"]), _floats(each))
+            for each in found["sources"]
+        ),
+        tuple(
+            Layer(each["name"], tuple(each["sources"]), _maybe(float, each["norm"]), each["mark"])
+            for each in found["layers"]
+        ),
+        Timeline(tuple(memory["forward"]), tuple(memory["backward"]), bool(memory["is_measured"])),
+        _maybe(int, found["target"]),
+        tuple(found["notes"]),
+    )
+
+
+def _node(each: dict[str, Any], sites: list[tuple[str, str]]) -> Node:
+    site, file = sites[each["at"]]
+    return Node(
+        op=each["op"],
+        kind=each["kind"],
+        inputs=tuple(each["inputs"]),
+        shape=tuple(tuple(part) if isinstance(part, list) else part for part in each["shape"]),
+        dtype=each["dtype"],
+        nbytes=int(each["bytes"]),
+        kept=each.get("kept", ""),
+        site=site,
+        file=file,
+        params=each.get("params", ""),
+        name=each.get("name", ""),
+        layer=each.get("layer", ""),
+        numbers=_floats(each),
+        mark=each.get("mark", ""),
+    )
+
+
+def _floats(each: dict[str, Any]) -> Numbers:
+    return {name: float(number) for name, number in each.get("numbers", {}).items()}
+
+
+def _maybe(kind: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else kind(value)
+
+
+def _check_links(graph: Graph) -> None:
+    """Raise if a record reads a later one, or a source that is not there."""
+    for number, node in enumerate(graph.records):
+        for link in node.inputs:
+            if not isinstance(link, str) and not -len(graph.sources) <= link < number:
+                raise ValueError(f"record {number} reads {link}")

@@ -1,0 +1,76 @@
+"""The growth alarm: memory grows each time the program comes to the same place; say so, and which line does it."""
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.context import FREED, current
+from ..core.record import Record, call_site, next_index
+from .activations import FORWARD, Activations
+from .leaks import find_leaks, line_of
+
+#: How often in a row memory must have grown at the same place for an alarm.
+ALARM = 10
+
+
+class Growth:
+    """Watches a pair of numbers, bytes and records, for growth at each of many visits in a row."""
+
+    __slots__ = ("is_reported", "last", "rises")
+
+    def __init__(self) -> None:
+        self.last = (0, 0)
+        self.rises = -1
+        self.is_reported = False
+
+    def visit(self, live: int, records: int) -> bool:
+        """Take note of the numbers, and say, once, that they have grown too often."""
+        grows = live > self.last[0] or records > self.last[1]
+        shrinks = live < self.last[0] or records < self.last[1]
+        self.rises = self.rises + 1 if grows and not shrinks else 0
+        self.last = (live, records)
+        if self.rises < ALARM or self.is_reported:
+            return False
+        self.is_reported = True
+        return True
+
+
+class WatchedActivations(Activations):
+    """The accounting of a profiler, which also looks for growth between one backward and the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since = next_index()
+        self.growth: dict[str, Growth] = {}
+        self._is_after_sweep = False
+
+    def on_end(self) -> None:
+        super().on_end()
+        self._is_after_sweep = True
+
+    def on_record(self, record: Record, operands: Sequence[Any]) -> None:
+        self.settle()
+        # Only now, and not at the end of the sweep: a warning that is made an error must not cost the gradients.
+        if self._is_after_sweep and self.phase is FORWARD:
+            self._is_after_sweep = False
+            self.watch_growth("after each backward", record.index)
+        super().on_record(record, operands)
+
+    def watch_growth(self, place: str, until: int | None = None) -> None:
+        """Warn if memory has grown each time that the program came to a place; name what was recorded `until` then."""
+        growth = self.growth.setdefault(place, Growth())
+        if not growth.visit(self.live, records_alive()):
+            return
+        leak = max(find_leaks(self.since, until), key=lambda leak: (leak.total is not None, leak.records), default=None)
+        if leak is not None:
+            code, lasti = call_site(sys._getframe())
+            text = f"GradientMemoryProfiler: memory grows {place}, {ALARM} times in a row: {leak}"
+            warnings.warn_explicit(text, UserWarning, code.co_filename, line_of(code, lasti))
+
+
+def records_alive() -> int:
+    """Return how many records the current context and tapes have, freed ones included. Fast, and near enough."""
+    state = current()
+    cells = {state.context.cell, FREED, *(tape.cell for tape in state.tapes)}
+    return sum(cell.live_records() for cell in cells)

@@ -1,0 +1,140 @@
+"""Find out who holds an object: a chain of references from a name in the program to it."""
+
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from inspect import CO_OPTIMIZED
+from types import CellType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+#: How many references away a name is looked for.
+MOST_LINKS = 12
+_PACKAGE = __package__.partition(".")[0]
+
+
+class Names:
+    """Where a chain can end: local variables of running functions, and namespaces. It holds ids, no objects."""
+
+    def __init__(self) -> None:
+        self.locals: dict[int, str] = {}
+        self.namespaces: dict[int, str] = {}
+        for name, module in list(sys.modules.items()):
+            if isinstance(module, ModuleType):
+                self.namespaces.setdefault(id(vars(module)), f"module {name}")
+        for frame in _frames():
+            code = frame.f_code
+            self.namespaces.setdefault(id(frame.f_globals), f"the namespace of {code.co_filename}")
+            if not code.co_flags & CO_OPTIMIZED:
+                self.namespaces.setdefault(id(frame.f_locals), f"the namespace of {code.co_filename}")
+            elif frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE:
+                self._add_locals(frame)
+
+    def _add_locals(self, frame: FrameType) -> None:
+        where = f"of {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
+        found = frame.f_locals
+        for name, value in found.items():
+            self.locals.setdefault(id(value), f"local {name!r} {where}")
+        if sys.version_info < (3, 13):
+            # A copy of the variables, which the frame would keep, and so what they held, until it ends.
+            found.clear()
+
+
+def _frames() -> Iterator[FrameType]:
+    for innermost in sys._current_frames().values():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+
+def chain_to(target: Any, names: Names, ignored: set[int]) -> str:
+    """Return the shortest chain of references from a name to `target`, as ``name -> list[3] -> Tensor``.
+
+    Args:
+        target: the object.
+        names: where chains can end.
+        ignored: ids of containers that do not count, such as those of the caller.
+    """
+    ignored = {*ignored, id(names.locals), id(names.namespaces)}
+    #: For each object met, the one that it holds, which is nearer to the target; None for the target.
+    held: dict[int, Any] = {id(target): None}
+    layer: list[Any] = [target]
+    ignored |= {id(held)}
+    last = target
+    for _ in range(MOST_LINKS):
+        for held_object in layer:
+            end = _end(held_object, held[id(held_object)], names)
+            if end is not None:
+                # The name of a global already says where in its namespace it is.
+                start = held[id(held_object)] if id(held_object) in names.namespaces else held_object
+                return " -> ".join([end, *_path(start, held)])
+        last = layer[0]
+        layer = _holders_of(layer, held, ignored)
+        if not layer:
+            break
+    return " -> ".join(["an unnamed place", *_path(last, held, True)])
+
+
+def _holders_of(layer: list[Any], held: dict[int, Any], ignored: set[int]) -> list[Any]:
+    """Return the objects that hold one of a layer and were not met before; note in `held` what they hold."""
+    inside = {id(item): item for item in layer}
+    referrers = gc.get_referrers(*layer)
+    ignored |= {id(layer), id(inside), id(referrers)}
+    outer: list[Any] = []
+    ignored.add(id(outer))
+    for referrer in referrers:
+        if id(referrer) in held or id(referrer) in ignored or isinstance(referrer, FrameType):
+            continue
+        held[id(referrer)] = next((inside[id(x)] for x in gc.get_referents(referrer) if id(x) in inside), None)
+        outer.append(referrer)
+    return outer
+
+
+def _end(item: Any, inner: Any, names: Names) -> str | None:
+    """Return the name of a place in the program where a chain ends, or None."""
+    if id(item) in names.locals:
+        return names.locals[id(item)]
+    if isinstance(item, dict) and id(item) in names.namespaces:
+        key = next((key for key, value in item.items() if value is inner), None)
+        return f"global {key!r} of {names.namespaces[id(item)]}"
+    if isinstance(item, FunctionType):
+        return f"function {item.__qualname__}"
+    return None
+
+
+def _path(item: Any, held: dict[int, Any], is_inclusive: bool = False) -> list[str]:
+    """Return the steps from an object down to the target, each with its place in the one before."""
+    steps = [type(item).__name__] if is_inclusive else []
+    inner = held[id(item)]
+    while inner is not None:
+        step = _step(item, inner)
+        if step:
+            steps.append(step)
+        item, inner = inner, held[id(inner)]
+    return steps
+
+
+def _step(outer: Any, inner: Any) -> str:
+    """Return how `outer` names `inner`, with its type; nothing for what is only Python's own machinery."""
+    kind = type(inner).__name__
+    if isinstance(inner, CellType) or (isinstance(outer, FunctionType) and isinstance(inner, tuple)):
+        return ""
+    if isinstance(outer, list | tuple):
+        return f"[{_position(outer, inner)}] {kind}"
+    if isinstance(outer, dict):
+        key = next((key for key, value in outer.items() if value is inner), None)
+        return kind if key is None else f"[{key!r}] {kind}"
+    if isinstance(inner, dict) and inner is getattr(outer, "__dict__", None):
+        return ""
+    name = next((name for name in _slots(outer) if getattr(outer, name, None) is inner), None)
+    return f".{name} {kind}" if name else kind
+
+
+def _position(outer: Sequence[Any], inner: Any) -> int:
+    return next((i for i, value in enumerate(outer) if value is inner), -1)
+
+
+def _slots(item: Any) -> Iterator[str]:
+    for cls in type(item).__mro__:
+        yield from vars(cls).get("__slots__", ())
+    yield from getattr(item, "__dict__", ())

@@ -1,0 +1,209 @@
+"""Explain a loss or a gradient that is not finite, after the fact: where it began, why, and what to do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.context import current, entered
+from ..core.gradients import link_of, seed_of
+from ..core.record import Record, describe_site, link_name
+from ..core.reverse import collect
+from ..core.value import Lifted, Value
+from ..errors import OperandError
+from .birth import Birth, Seen, first_bad, is_finite
+from .diagnosis import about_parameter, diagnose, written
+from .replay import Obstacle
+from .search import search_cotangents, search_values
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Where a value that is not finite began. It is false if everything is finite, and prints as a few lines.
+
+    Attributes:
+        direction: "forward", "backward", "unknown" if something that would tell is gone, or "none" if all is finite.
+        number: the record, as `nt.summary` of the loss numbers them; None if no record made the value.
+        op: the name of the op.
+        site: the user's line that ran it.
+        index: the first offending element, of the op's result; of the operand's gradient in the backward.
+        value: that element.
+        operands: the operands there, as they were; in the backward with the cotangent that came in, as the last.
+        cause: what happened.
+        repair: what to do about it.
+    """
+
+    direction: str
+    cause: str
+    repair: str = ""
+    number: int | None = None
+    op: str = ""
+    site: str = ""
+    index: tuple[int, ...] | None = None
+    value: float | None = None
+    operands: tuple[Seen, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.direction != "none"
+
+    def __str__(self) -> str:
+        if not self:
+            return self.cause
+        lines = [self._heading()]
+        lines += [f"  {seen}" for seen in self.operands]
+        lines += [f"Cause: {self.cause}", f"Repair: {self.repair}"]
+        return "\n".join(lines)
+
+    def _heading(self) -> str:
+        record = f"record %{self.number}, {self.op} at {self.site}"
+        if self.direction == "unknown":
+            return "What is not finite cannot be followed to where it began." + (
+                f" The search ended at {record}." if self.number is not None else ""
+            )
+        element = f"{self.value:g} at index {self.index}" if self.index else f"{self.value:g}"
+        if self.number is None:
+            return f"{element} in a tensor that no op made" + (f", written at {self.site}." if self.site else ".")
+        of = {"forward": "value", "backward": "gradient"}[self.direction]
+        return f"The first {of} that is not finite is {element}, in the {self.direction} of {record}."
+
+
+def explain_nan(tensor: Any, *, loss: Any = None, gradient: Any = None) -> Explanation:
+    """Explain why a loss, a gradient or a parameter's gradient is not finite. Nothing needs to be switched on before.
+
+    Values that were dropped, or that a backward has freed, are computed again; nothing is delivered, freed or changed.
+    What cannot be computed again, because an operand is gone or was overwritten since, is named and not guessed.
+
+    Args:
+        tensor: the loss; or a parameter, for its ``.grad``; or that gradient itself.
+        loss: what a gradient is of. By default it is the target of the thread's last backward, while it is held.
+        gradient: the cotangent that the backward of the loss started from; None for ones.
+
+    Returns:
+        An `Explanation`: false if everything is finite.
+
+    Raises:
+        OperandError: if `tensor` is not a tensor.
+
+    Example:
+        >>> x = nt.tensor([1.0, 0.0], requires_grad=True)
+        >>> loss = nt.sqrt(x).sum()
+        >>> loss.backward()
+        >>> found = nt.explain_nan(loss)
+        >>> found.direction, found.op, found.index
+        ('backward', 'sqrt', (1,))
+        >>> print(found.cause)
+        the derivative of sqrt by x is inf where x = 0.
+    """
+    for name, given in (("tensor", tensor), ("loss", loss)):
+        if (given is not None or name == "tensor") and (not isinstance(given, Value) or isinstance(given, Lifted)):
+            raise OperandError(
+                f"explain_nan: {name} must be a tensor (the loss, a gradient or a parameter), not "
+                f"{type(given).__name__}."
+            )
+    with entered(scopes=(), observers=()), np.errstate(all="ignore"):
+        if type(tensor.node) is Record:
+            return explain_target(tensor, gradient)
+        return _explain_source(tensor, loss, gradient)
+
+
+def explain_target(target: Any, gradient: Any = None, wanted: Value | None = None) -> Explanation:
+    """Explain a tensor that ops made: its value if that is not finite, else its gradients (that of `wanted` only)."""
+    records = collect([target.node])
+    is_current = target.version is None or target.version[0].count == target.version[1]
+    known = {target.node: target.array} if is_current else {}
+    if is_current and is_finite(target.array):
+        origin = search_cotangents(records, seed_of("explain_nan", target, gradient), known, wanted)
+    else:
+        origin = search_values(records[::-1], known)
+    if origin is not None:
+        return explained(origin, records)
+    return Explanation("none", f"Every value of the {len(records)} records and every gradient of them is finite.")
+
+
+def explained(origin: Birth | Obstacle, records: Sequence[Record]) -> Explanation:
+    """Put what a search found among some records into words."""
+    record = origin.record
+    number = sum(other.index < record.index for other in records)
+    if isinstance(origin, Obstacle):
+        cause, repair = f"{origin.text}.", origin.repair
+        if origin.lead is not None:
+            suspicion, repair = diagnose(origin.lead, records)
+            cause += f" What can still be computed points to {origin.lead.record.site}: {suspicion}"
+        return Explanation("unknown", cause, repair, number, record.op.name, record.site)
+    cause, repair = diagnose(origin, records)
+    operands = origin.operands if origin.cotangent is None else (*origin.operands, origin.cotangent)
+    return Explanation(
+        origin.direction, cause, repair, number, record.op.name, record.site, origin.index, origin.value, operands
+    )
+
+
+def _explain_source(tensor: Value, loss: Any, gradient: Any) -> Explanation:
+    """Explain a tensor that no op made: a gradient, or a leaf with a gradient."""
+    found = tensor.extras.grad if tensor.extras is not None else None
+    if is_finite(tensor.array) and is_finite(found):
+        return Explanation("none", "Every element of the tensor is finite, and so is its gradient, if it has one.")
+    targets = [loss] if loss is not None else _last_target()
+    for target in targets:
+        leaf = _leaf_of(target, tensor)
+        if leaf is not None and is_finite(leaf.array):
+            return explain_target(target, gradient, leaf) or _explain_other(leaf)
+    if not is_finite(tensor.array):
+        return _explain_given(tensor, targets if loss is not None else [], gradient)
+    return Explanation(
+        "unknown",
+        f"the gradient of {link_name(tensor)} is not finite, and the loss that it is of is no longer held.",
+        "keep the loss and ask for it: nt.explain_nan(loss).",
+    )
+
+
+def _last_target() -> list[Any]:
+    """Return the target of the thread's last reverse sweep, if somebody still holds it."""
+    reference = current().thread.last_target
+    target = None if reference is None else reference()
+    return [] if target is None or type(target.node) is not Record else [target]
+
+
+def _leaf_of(target: Value, tensor: Value) -> Any:
+    """Return the leaf behind a target that a tensor is, or that it is the gradient of."""
+    leaves: list[Any] = []
+    collect([link_of(target)], leaves)
+    for leaf in leaves:
+        if isinstance(leaf, Value) and (leaf is tensor or (leaf.extras is not None and leaf.extras.grad is tensor)):
+            return leaf
+    return None
+
+
+def _explain_other(leaf: Value) -> Explanation:
+    """Explain a gradient that is not finite while a backward of the loss, run again, gives a finite one."""
+    assert leaf.extras is not None
+    return Explanation(
+        "unknown",
+        f"computed again, the gradient of {link_name(leaf)} by this loss is finite: what is not came from another "
+        f"backward that was added to .grad, from a hook, or from a write{written(leaf.extras.grad)}.",
+        "call zero_grad() before each backward, or ask after each one; nt.detect_anomaly() raises at the first.",
+    )
+
+
+def _explain_given(tensor: Value, losses: Sequence[Any], gradient: Any) -> Explanation:
+    """Explain a tensor that is not finite itself and has no history here."""
+    for loss in losses:
+        if type(loss.node) is Record:
+            return explain_target(loss, gradient)
+    index, value = first_bad(tensor.array)
+    is_written = bool(written(tensor))
+    site = ""
+    if is_written:
+        assert tensor.version is not None
+        site = describe_site(tensor.version[0].code, tensor.version[0].lasti)
+    is_parameter = tensor.requires_grad
+    return Explanation(
+        "forward",
+        f"{link_name(tensor)} holds what it was given, or what was written to it; no op recorded how.",
+        about_parameter()
+        if is_parameter
+        else "look at where it was made; of a gradient, ask with its loss: nt.explain_nan(gradient, loss=loss).",
+        site=site,
+        index=index,
+        value=value,
+    )

@@ -1,0 +1,171 @@
+"""Search a graph for the first value that is not finite: forward among its values, backward among its cotangents.
+
+A value may be infinite on purpose, as the -inf of a mask, and one that is not finite may be dropped on the way. So both
+searches note for each value that is not finite where that began, and answer for the values that were asked about.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..core.reader import Reader
+from ..core.recompute import Made, run_again
+from ..core.record import Link, Record
+from ..core.reverse import Cotangents, accumulate, fit, pull
+from ..core.value import Value, array_of
+from ..dtypes import HALF_DTYPES
+from ..errors import GradientError
+from . import birth
+from .birth import Birth, is_finite
+from .replay import Obstacle, ObstacleMet, Replay, ReplayReader
+
+Origin = Birth | Obstacle
+
+
+def search_values(records: Sequence[Record], known: Made) -> Origin | None:
+    """Return where the last of some records, oldest first, got a value that is not finite; None if it is finite."""
+    replay = Replay(records, known)
+    origins: dict[Record, Origin] = {}
+    for record, out in replay.walk():
+        if out is None:
+            # Nobody can say what it was; what was not finite before may have come this way.
+            origins.update((record, each) for each in _births_before(record, origins)[:1])
+        elif not is_finite(out):
+            origins[record] = _origin(record, out, replay, origins, record in known)
+    return origins.get(records[-1])
+
+
+def _origin(record: Record, out: Any, replay: Replay, origins: dict[Record, Origin], is_known: bool) -> Origin:
+    """Return where an output that is not finite began: with an operand, or here."""
+    born = _births_before(record, origins)
+    if born:
+        return born[0]
+    met = [origins[link] for link in record.inputs if type(link) is Record and link in origins]
+    inputs = [
+        birth.given(record, position, array)
+        for position, array in enumerate(replay.own_operands(record))
+        if not is_finite(array)
+    ]
+    for each in inputs:
+        if not _is_meant(each):
+            return each
+    obstacle = replay.obstacle_of(record) or next((each for each in met if isinstance(each, Obstacle)), None)
+    if obstacle is not None:
+        return obstacle
+    infinity = next((each for each in (*met, *inputs) if isinstance(each, Birth)), None)
+    if infinity is not None and not _has_nan(out):
+        return infinity
+    if is_known and is_finite(run_again(record, replay.made)):
+        return Obstacle(
+            record,
+            f"computed again, the result of {record.op.name} at {record.site} is finite: memory that was read, and is "
+            "shared with NumPy, was written since",
+            "ask before it is written, or copy it: nt.tensor(array) instead of nt.from_numpy(array).",
+        )
+    return birth.computed(record, replay.operands(record), out, infinity)
+
+
+def _births_before(record: Record, origins: dict[Record, Origin]) -> list[Birth]:
+    """Return where the operands of a record stopped being finite, earliest first, but not what was meant to be so."""
+    met = [origins.get(link) for link in record.inputs if type(link) is Record]
+    found = [each for each in met if isinstance(each, Birth) and not _is_meant(each)]
+    return sorted(found, key=lambda each: each.record.index)
+
+
+def _is_meant(origin: Birth) -> bool:
+    """Say whether an operand is infinite on purpose, as far as one can tell: it is no parameter, and holds no NaN."""
+    if origin.how != "given" or np.isnan(origin.value):
+        return False
+    assert origin.position is not None
+    return not origin.record.needs >> origin.position & 1
+
+
+def _has_nan(out: Any) -> bool:
+    return any(map(_has_nan, out)) if isinstance(out, tuple) else bool(np.isnan(out).any())
+
+
+class Trail:
+    """What a reverse sweep shows of cotangents that are not finite: where each of them began."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._origins: dict[Link, Birth] = {}
+        self._passed: set[Record] = set()
+        #: For each leaf of half precision, whose gradient is rounded at the end: the last rule that added to it.
+        self._halves: dict[Value, tuple[Record, int]] = {}
+
+    def step(self, record: Record, g: Any, cotangents: Cotangents) -> None:
+        """Look at a record that the sweep has passed, its cotangent, and those that have arrived at its operands."""
+        before = None
+        if not is_finite(g):
+            before = self._origins.get(record) or birth.arrived(record, g)
+            self._passed.add(record)
+        for position, link in enumerate(record.inputs):
+            if not record.needs >> position & 1:
+                continue
+            if link not in self._origins and not is_finite(cotangents.get(link)):
+                self._origins[link] = before or birth.pulled(record, position, g, cotangents[link], self._reader)
+            if isinstance(link, Value) and link.dtype in HALF_DTYPES:
+                self._halves[link] = (record, position)
+
+    def ends(self, cotangents: Cotangents) -> dict[Link, Birth]:
+        """Return where the gradients that are not finite began, for each source that has one."""
+        found = {link: origin for link, origin in self._origins.items() if link not in self._passed}
+        for leaf, (record, position) in self._halves.items():
+            gradient = array_of(cotangents.get(leaf))
+            if leaf not in found and gradient is not None and not is_finite(gradient.astype(leaf.dtype)):
+                found[leaf] = birth.rounded(record, position, gradient, leaf.dtype)
+        return found
+
+
+def first_of(found: dict[Link, Birth]) -> Birth | None:
+    """Return the origin that the sweep met first."""
+    return max(found.values(), key=lambda each: each.record.index, default=None)
+
+
+def search_cotangents(records: Sequence[Record], seed: Any, known: Made, wanted: Value | None = None) -> Origin | None:
+    """Return where a gradient of the first of some records, newest first, stops being finite; None if none does.
+
+    The sweep runs on arrays that are made again where need be. It delivers nothing, frees nothing and calls no hooks.
+
+    Args:
+        records: the records behind the target, which is the first of them.
+        seed: its cotangent.
+        known: outputs that the caller has.
+        wanted: the leaf whose gradient is asked about; None for all.
+    """
+    reader = ReplayReader(records, known)
+    trail = Trail(reader)
+    cotangents: Cotangents = {records[0]: fit(seed, records[0])}
+    with reader:
+        for record in records:
+            g = cotangents.pop(record, None)
+            if g is None:
+                continue
+            try:
+                produced = pull(record, g, reader)
+            except (ObstacleMet, GradientError) as error:
+                # What the sweep has seen so far is true, whatever comes after.
+                obstacle = error.obstacle if isinstance(error, ObstacleMet) else Obstacle(record, str(error))
+                return first_of(trail.ends({})) or replace(obstacle, lead=_lead(records, reader))
+            for link, cotangent in zip(record.inputs, produced, strict=True):
+                if cotangent is not None:
+                    accumulate(cotangents, link, cotangent)
+            trail.step(record, g, cotangents)
+            reader.pass_by(record)
+    ends = trail.ends(cotangents)
+    return first_of(ends) if wanted is None else ends.get(wanted)
+
+
+def _lead(records: Sequence[Record], reader: Reader) -> Birth | None:
+    """Return the first of some records, newest first, with a derivative that is not finite, as far as one can see."""
+    for record in records:
+        try:
+            found = birth.suspected(record, reader)
+        except (ObstacleMet, GradientError):
+            continue
+        if found is not None:
+            return found
+    return None

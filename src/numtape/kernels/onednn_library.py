@@ -1,0 +1,152 @@
+"""Load oneDNN from the package ``onednn-cpu-gomp`` and call its C functions through ctypes.
+
+Nothing is loaded before `library` is called the first time; it then answers the same ever after.
+"""
+
+import ctypes
+import functools
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingExtraError
+
+PACKAGE = "onednn-cpu-gomp"
+#: The file, after the version of its interface that the calls below are written for.
+_FILE = "libdnnl.so.3"
+_CPU = 1
+_IN_ORDER = 1
+#: Bits of the instruction sets that the library found.
+_AVX2, _AVX512_BF16, _AVX512_FP16 = 0x7, 0xE7, 0x1EF
+
+_Handle = ctypes.c_void_p
+_Int = ctypes.c_int
+_NAMES: dict[str, list[Any]] = {
+    "engine_create": [ctypes.POINTER(_Handle), _Int, ctypes.c_size_t],
+    "stream_create": [ctypes.POINTER(_Handle), _Handle, ctypes.c_uint],
+    "stream_destroy": [_Handle],
+    "memory_desc_create_with_strides": [ctypes.POINTER(_Handle), _Int, _Handle, _Int, _Handle],
+    "memory_desc_create_with_tag": [ctypes.POINTER(_Handle), _Int, _Handle, _Int, _Int],
+    "memory_desc_clone": [ctypes.POINTER(_Handle), _Handle],
+    "memory_desc_destroy": [_Handle],
+    "memory_create": [ctypes.POINTER(_Handle), _Handle, _Handle, _Handle],
+    "memory_destroy": [_Handle],
+    "memory_set_data_handle": [_Handle, _Handle],
+    "primitive_attr_create": [ctypes.POINTER(_Handle)],
+    "primitive_attr_set_scratchpad_mode": [_Handle, _Int],
+    "primitive_desc_destroy": [_Handle],
+    "primitive_create": [ctypes.POINTER(_Handle), _Handle],
+    "primitive_destroy": [_Handle],
+    "primitive_execute": [_Handle, _Handle, _Int, _Handle],
+    "matmul_primitive_desc_create": [ctypes.POINTER(_Handle)] + [_Handle] * 6,
+    "reorder_primitive_desc_create": [ctypes.POINTER(_Handle)] + [_Handle] * 5,
+    "convolution_forward_primitive_desc_create": [ctypes.POINTER(_Handle), _Handle, _Int, _Int] + [_Handle] * 9,
+    "convolution_backward_data_primitive_desc_create": [ctypes.POINTER(_Handle), _Handle, _Int] + [_Handle] * 9,
+    "convolution_backward_weights_primitive_desc_create": [ctypes.POINTER(_Handle), _Handle, _Int] + [_Handle] * 10,
+}
+
+
+class Refused(Exception):
+    """oneDNN cannot do what it was asked for; the provider catches this, and NumPy computes it."""
+
+
+class Library:
+    """oneDNN's functions, by their names without the prefix, its engine and what the CPU lets it do."""
+
+    def __init__(self, loaded: ctypes.CDLL) -> None:
+        self._functions = {}
+        for name, arguments in _NAMES.items():
+            function = getattr(loaded, f"dnnl_{name}")
+            function.argtypes, function.restype = arguments, _Int
+            self._functions[name] = function
+        self._loaded = loaded
+        for name, returned in {
+            "memory_desc_equal": _Int,
+            "memory_desc_get_size": ctypes.c_size_t,
+            "primitive_desc_query_md": _Handle,
+            "get_effective_cpu_isa": _Int,
+        }.items():
+            getattr(loaded, f"dnnl_{name}").restype = returned
+        self.execute = self._functions["primitive_execute"]
+        self.point = self._functions["memory_set_data_handle"]
+        self.engine = self.made("engine_create", _CPU, 0)
+        # Each call ends before it returns, so that one stream serves all threads.
+        self.stream = self.made("stream_create", self.engine, _IN_ORDER)
+        self.attributes = self.made("primitive_attr_create")
+        self.call("primitive_attr_set_scratchpad_mode", self.attributes, 1)
+        isa = loaded.dnnl_get_effective_cpu_isa()
+        #: Without these instructions NumPy is not slower.
+        self.has_vectors = isa & _AVX2 == _AVX2
+        self.has_bfloat16 = isa & _AVX512_BF16 == _AVX512_BF16
+        self.has_float16 = isa & _AVX512_FP16 == _AVX512_FP16
+        self.version = _version(loaded)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function that returns a status, and raise if it refuses."""
+        status = self._functions[name](*arguments)
+        if status:
+            raise Refused(f"oneDNN: {name} returned status {status}.")
+
+    def made(self, name: str, *arguments: Any) -> int:
+        """Call a function that makes something; return its address."""
+        handle = _Handle()
+        self.call(name, ctypes.byref(handle), *arguments)
+        return handle.value or 0
+
+    def descriptor(self, primitive: int, query: int) -> int:
+        """Return the memory descriptor that a primitive's descriptor holds; it lives as long as that."""
+        found: int | None = self._loaded.dnnl_primitive_desc_query_md(_Handle(primitive), query, 0)
+        return found or 0
+
+    def is_equal(self, a: int, b: int) -> bool:
+        """Say whether two memory descriptors describe the same layout."""
+        return bool(self._loaded.dnnl_memory_desc_equal(_Handle(a), _Handle(b)))
+
+    def byte_size(self, descriptor: int) -> int:
+        """Return how many bytes a memory descriptor takes."""
+        return int(self._loaded.dnnl_memory_desc_get_size(_Handle(descriptor)))
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [("major", _Int), ("minor", _Int), ("patch", _Int)]
+
+
+def _version(loaded: ctypes.CDLL) -> str:
+    loaded.dnnl_version.restype = ctypes.POINTER(_Version)
+    found = loaded.dnnl_version().contents
+    return f"{found.major}.{found.minor}.{found.patch}"
+
+
+@functools.cache
+def _load() -> Library | str:
+    """Return the library, or in one line why it is missing."""
+    try:
+        files = metadata.distribution(PACKAGE).files or []
+    except metadata.PackageNotFoundError:
+        return f'{PACKAGE} is missing: pip install "numtape[onednn]"'
+    paths = [Path(str(file.locate())) for file in files if file.name == _FILE]
+    if not paths or not sys.platform.startswith("linux"):
+        return f"{PACKAGE} is installed, but has no {_FILE} for this system"
+    try:
+        return Library(ctypes.CDLL(str(paths[0])))
+    except (OSError, AttributeError, Refused) as error:
+        return f"{PACKAGE} is installed, but does not load: {error}"
+
+
+def library() -> Library:
+    """Return the library; load it the first time.
+
+    Raises:
+        MissingExtraError: if it is not installed, or a library that it needs is missing.
+    """
+    found = _load()
+    if isinstance(found, str):
+        raise MissingExtraError(f"oneDNN: {found}.")
+    return found
+
+
+def why_missing() -> str | None:
+    """Return in one line why the library cannot be used, or None if it can."""
+    found = _load()
+    return found if isinstance(found, str) else None

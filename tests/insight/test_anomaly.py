@@ -1,0 +1,157 @@
+"""detect_anomaly raises before a gradient that is not finite is delivered, and names what explain_nan names."""
+
+import contextvars
+import threading
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.core.context import current
+from numtape.errors import GradientError, NonFiniteError
+
+OPS = 200
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with np.errstate(all="ignore"):
+        yield
+
+
+def raised(function, *arguments):
+    with nt.detect_anomaly(), pytest.raises(NonFiniteError) as caught:
+        function(*arguments)
+    return caught.value
+
+
+def chain(x, k):
+    steady = (nt.sin, nt.tanh, nt.atan, lambda y: y * 0.99)
+    for i in range(OPS):
+        x = nt.sqrt(x) if i == k else steady[i % 4](x)
+    return x.sum()
+
+
+@pytest.mark.parametrize(("bad", "direction"), [(-0.5, "forward"), (0.0, "backward")])
+def test_what_is_born_at_any_of_200_ops_is_found(bad, direction):
+    x = nt.tensor([0.5, bad], requires_grad=True)
+    count = 0
+    for k in range(OPS):
+        found = raised(chain(x, k).backward).explanation
+        count += (found.number, found.op, found.direction, found.index) == (k, "sqrt", direction, (1,))
+    assert count == OPS
+    assert x.grad is None
+
+
+def test_the_error_says_what_explain_nan_says():
+    for values in ([1.0, -1.0], [1.0, 0.0]):
+        x = nt.tensor(values, requires_grad=True)
+        loss = nt.sqrt(x).sum()
+        explanation = nt.explain_nan(loss)
+        error = raised(loss.backward)
+        what = "the target" if explanation.direction == "forward" else "a gradient"
+        assert str(error) == f"detect_anomaly: {what} of this backward is not finite.\n{explanation}"
+        assert error.explanation == explanation or np.isnan(explanation.value)
+        assert isinstance(error, GradientError | FloatingPointError)
+        assert x.grad is None
+
+
+def test_operands_that_nobody_holds_are_still_seen():
+    x = nt.tensor(np.linspace(-1.0, 1.0, 8001), requires_grad=True)
+    error = raised(nt.where(x > 0, nt.sqrt(nt.relu(x)), 0.0).sum().backward)
+    assert error.explanation.cause.startswith("0 * inf under a mask: the derivative of sqrt by x is inf where x = 0;")
+
+
+def test_gradients_that_are_finite_are_the_same_bits():
+    values = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    w = nt.tensor(values, requires_grad=True)
+    nt.softmax(w @ nt.ones(3, 2), axis=0)[0].sum().backward()
+    plain = w.grad.numpy(copy=True)
+    w.zero_grad()
+    with nt.detect_anomaly():
+        nt.softmax(w @ nt.ones(3, 2), axis=0)[0].sum().backward()
+    assert w.grad.numpy().tobytes() == plain.tobytes()
+
+
+def test_what_reaches_neither_loss_nor_gradients_is_left_alone():
+    x = nt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    with nt.detect_anomaly():
+        scores = nt.where(np.array([True, False, True]), x, -np.inf)
+        (nt.softmax(scores) * x).sum().backward()
+        nt.where(np.array([True, False, True]), nt.log(x - np.array([0.0, 5.0, 0.0], np.float32)), 0.0).sum().backward()
+    assert np.isfinite(x.grad.numpy()).all()
+
+
+def test_every_way_to_a_gradient_is_watched():
+    tape = nt.GradientTape()
+    x = tape.watch(nt.zeros(2))
+    root = nt.sqrt(x).sum()
+    with nt.Tape() as second:
+        again = nt.sqrt(nt.zeros(2)).sum()
+    for run in (
+        lambda: tape.gradient(root, x),
+        lambda: second.backward(again),
+        lambda: nt.grad(lambda v: nt.sqrt(v).sum())(np.zeros(2)),
+        lambda: nt.vjp(nt.sqrt, np.zeros(2))[1](np.ones(2)),
+        lambda: nt.jacobian(nt.sqrt, mode="reverse")(np.zeros(2)),
+        lambda: nt.hessian(lambda v: nt.sqrt(v).sum())(np.zeros(2)),
+    ):
+        assert raised(run).explanation.op == "sqrt"
+
+
+def test_a_hook_that_returns_nan_is_named():
+    x = nt.tensor([1.0], requires_grad=True)
+    y = x * 2.0
+    y.register_hook(lambda g: g * np.nan)
+    found = raised(y.sum().backward).explanation
+    assert (found.op, found.cause) == ("mul", "a hook on the result of mul returned a gradient that is not finite.")
+
+
+def test_a_graph_is_watched_again_after_an_error():
+    x = nt.tensor([0.0], requires_grad=True)
+    with nt.detect_anomaly():
+        for _ in range(20):
+            with pytest.raises(NonFiniteError):
+                nt.sqrt(x).sum().backward()
+        (x * 2.0).sum().backward()
+    assert x.grad.tolist() == [2.0]
+
+
+def test_the_block_ends_as_it_began_whatever_happens():
+    before = current()
+    anomaly = nt.detect_anomaly()
+    with pytest.raises(KeyError), anomaly, anomaly:
+        raise KeyError
+    assert current() is before
+    assert current().observers == ()
+    nt.sqrt(nt.zeros(1, requires_grad=True)).sum().backward()
+
+
+def test_other_threads_are_watched_only_if_they_get_the_context():
+    errors = []
+
+    def run():
+        with np.errstate(all="ignore"):
+            try:
+                nt.sqrt(nt.zeros(1, requires_grad=True)).sum().backward()
+            except NonFiniteError as error:
+                errors.append(error.explanation.op)
+
+    with nt.detect_anomaly():
+        context = contextvars.copy_context()
+        threads = [threading.Thread(target=run), threading.Thread(target=context.run, args=(run,))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert errors == ["sqrt"]
+
+
+def test_a_sweep_inside_of_a_rule_does_not_confuse_the_one_around():
+    inner = nt.grad(lambda v: (v * v).sum())
+
+    def outer(v):
+        return nt.sqrt(inner(v)).sum()
+
+    found = raised(nt.grad(outer), nt.tensor([1.0, 0.0])).explanation
+    assert (found.op, found.direction) == ("sqrt", "backward")

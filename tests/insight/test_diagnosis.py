@@ -1,0 +1,194 @@
+"""The usual causes of values that are not finite, each with its repair."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.core.declare import registry
+from numtape.core.op import Op
+from numtape.errors import NumtapeError
+from numtape.insight.diagnosis import is_in_domain
+
+NAN, INF = np.nan, np.inf
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with np.errstate(all="ignore"):
+        yield
+
+
+def explained(function, *arrays, dtype=nt.float32):
+    """Explain the sum of a function of leaves."""
+    leaves = [nt.tensor(array, dtype=dtype, requires_grad=True) for array in arrays]
+    return nt.explain_nan(function(*leaves).sum())
+
+
+OUTSIDE = [
+    (nt.log, [[1.0, 0.0]], "log is finite where x > 0, and here x = 0."),
+    (nt.log, [[1.0, -2.0]], "log is finite where x > 0, and here x = -2."),
+    (nt.log1p, [[-1.0]], "log1p is finite where x > -1, and here x = -1."),
+    (nt.div, [[1.0], [0.0]], "div is finite where b != 0, and here a = 1 and b = 0."),
+    (nt.div, [[0.0], [0.0]], "div is finite where b != 0, and here a = 0 and b = 0."),
+    (nt.sqrt, [[4.0, -1.0]], "sqrt is finite where x >= 0, and here x = -1."),
+    (nt.acos, [[1.5]], "acos is finite where abs(x) <= 1, and here x = 1.5."),
+    (nt.asin, [[-1.5]], "asin is finite where abs(x) <= 1, and here x = -1.5."),
+    (
+        nt.pow,
+        [[-8.0], [1 / 3]],
+        "pow is finite where (a > 0) | (a < 0) & (b == rint(b)) | (a == 0) & (b >= 0), and here a = -8 and "
+        "b = 0.333333.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "arrays", "cause"), OUTSIDE, ids=lambda x: getattr(x, "__name__", ""))
+def test_an_operand_outside_of_the_domain_is_named(function, arrays, cause):
+    found = explained(function, *arrays)
+    assert (found.direction, found.cause) == ("forward", cause)
+
+
+OVERFLOWS = [
+    (nt.exp, [[1.0, 12.0]], nt.float16, "1.628e+05", "float16 is 6.55e+04"),
+    (nt.exp, [[1.0, 100.0]], nt.float32, "2.688e+43", "float32 is 3.403e+38"),
+    (nt.exp, [[1.0, 800.0]], nt.float64, "2.726e+347", "float64 is 1.798e+308"),
+    (nt.square, [[300.0]], nt.float16, "9e+04", "float16 is 6.55e+04"),
+    (nt.sum, [[60000.0, 60000.0]], nt.float16, "1.2e+05", "float16 is 6.55e+04"),
+    (nt.sum, [[3e38, 3e38]], nt.float32, "6e+38", "float32 is 3.403e+38"),
+    (lambda x: x.astype(nt.float16), [[1e5]], nt.float32, "1e+05", "float16 is 6.55e+04"),
+]
+
+
+@pytest.mark.parametrize(("function", "arrays", "dtype", "value", "largest"), OVERFLOWS)
+def test_overflow_says_what_the_value_would_be(function, arrays, dtype, value, largest):
+    found = explained(function, *arrays, dtype=dtype)
+    assert (found.direction, found.cause) == ("forward", f"overflow: the value is {value}, and the largest {largest}.")
+
+
+def test_the_repair_of_overflow_depends_on_the_dtype():
+    half = "compute this in float32 (x.astype(nt.float32)) or bfloat16, or scale down before."
+    small = (
+        "keep the operands small: subtract the maximum before an exponential (nt.logsumexp, nt.softmax and "
+        "nt.log_softmax do), work with logarithms, take means instead of sums"
+    )
+    assert explained(nt.exp, [12.0], dtype=nt.float16).repair == half
+    assert explained(nt.exp, [800.0], dtype=nt.float32).repair == f"{small}, or compute in float64."
+    assert explained(nt.exp, [800.0], dtype=nt.float64).repair == f"{small}."
+
+
+def test_a_product_of_zero_and_an_infinite_derivative_under_a_mask_has_its_repair_in_code():
+    x = nt.tensor([0.0, 4.0], requires_grad=True)
+    loss = nt.where(x > 0, nt.sqrt(x) * 2.0, 0.0).sum()
+    loss.backward()
+    assert np.isnan(x.grad.numpy()[0])
+    found = nt.explain_nan(loss)
+    assert (found.op, found.direction, found.index) == ("sqrt", "backward", (0,))
+    mask = nt.records(loss)[2]
+    assert mask.op.name == "where"
+    assert found.cause == (
+        "0 * inf under a mask: the derivative of sqrt by x is inf where x = 0; the result is not used there, so the "
+        f"cotangent that comes in is 0 (where at {mask.site} masks it), and 0 times that is nan."
+    )
+    assert found.repair == (
+        "select twice, so that the op never sees that element:\n"
+        "    ok = x != 0\n"
+        "    y = nt.where(ok, nt.sqrt(nt.where(ok, x, 0.5)), 0.0)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "arrays"),
+    [(f, a) for f, a, _ in OUTSIDE] + [(nt.sqrt, [[0.0]]), (nt.acos, [[1.0]]), (nt.cbrt, [[0.0]])],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_the_code_of_a_repair_runs_and_repairs(function, arrays):
+    leaves = [nt.tensor(array, requires_grad=True) for array in arrays]
+    found = nt.explain_nan(function(*leaves).sum())
+    code = "\n".join(line.strip() for line in found.repair.splitlines()[1:])
+    names = dict(zip("ab" if len(leaves) == 2 else "x", leaves, strict=True))
+    exec(code, {"nt": nt}, names)
+    assert not nt.explain_nan(names["y"].sum())
+
+
+def test_an_infinite_derivative_is_named_with_its_point():
+    found = explained(nt.sqrt, [1.0, 0.0])
+    assert found.cause == "the derivative of sqrt by x is inf where x = 0."
+    assert found.repair == (
+        "keep x away from 0, by a small number that is added before the op; or, if that element is not used, select "
+        "twice, so that the op never sees that element:\n"
+        "    ok = x != 0\n"
+        "    y = nt.where(ok, nt.sqrt(nt.where(ok, x, 0.5)), 0.0)"
+    )
+    assert [str(seen) for seen in found.operands] == ["x = 0", "the cotangent of its result = 1"]
+
+
+def test_a_derivative_by_an_operand_that_was_repeated_is_found_at_its_element():
+    found = explained(lambda a, b: nt.pow(a, b), [[1.0], [0.0]], [0.5, 0.25, 2.0])
+    assert (found.op, found.direction, found.index) == ("pow", "backward", (1, 0))
+    assert found.cause == "the derivative of pow by a is inf where a = 0 and b = 0.5."
+
+
+def test_a_cotangent_that_overflows_is_told_from_an_infinite_derivative():
+    x = nt.tensor([1e-30], requires_grad=True)
+    found = nt.explain_nan((x * 1e30 * 1e30).sum())
+    assert (found.direction, found.op, found.number) == ("backward", "mul", 0)
+    assert found.cause == (
+        "overflow: the derivative of mul by a times the cotangent that came in, or the sum of such products, exceeds "
+        "the largest number of its dtype."
+    )
+
+
+def test_a_gradient_that_overflows_when_it_is_rounded_says_its_value():
+    x = nt.tensor([1.0], dtype=nt.float16, requires_grad=True)
+    found = nt.explain_nan((x.astype(nt.float32) * 1e6).sum())
+    assert found.cause == (
+        "overflow of the gradient when it was rounded to the dtype of its tensor: it is 1e+06, and the largest float16 "
+        "is 6.55e+04."
+    )
+
+
+def test_norm_and_std_at_zero_are_finite_and_a_division_by_them_is_named_with_what_made_it():
+    assert not explained(nt.norm, [0.0, 0.0])
+    assert not explained(nt.std, [1.0, 1.0])
+    found = explained(lambda x: (x - x.mean()) / x.std(), [1.0, 1.0])
+    assert found.cause == "div is finite where b != 0, and here a = 0 and b = 0."
+    assert found.operands[1].maker.startswith("made by std at ")
+
+
+def test_infinite_data_that_becomes_nan_is_named_with_its_source():
+    found = explained(lambda x: (x * np.array([INF, 1.0], np.float32)) * 0.0, [1.0, 2.0])
+    first = "inf - inf, 0 * inf or inf / inf in mul: among its operands are infinities, which came in as 'b' of mul at "
+    assert found.cause.startswith(first)
+    assert found.repair == (
+        "if it is a mask, let no row be masked as a whole, or mask with a large finite number (-1e9); otherwise keep "
+        "infinities out of the data."
+    )
+
+
+def test_an_op_without_a_domain_says_for_which_operands_it_is_not_finite():
+    found = explained(lambda x: nt.slogdet(x)[1], [[1.0, 2.0], [2.0, 4.0]])
+    assert found.cause == "slogdet is not finite for these operands: x of shape (2, 2) from 1 to 4."
+
+
+GRID = np.array([-3.0, -2.5, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
+WITH_DOMAIN = [op for op in registry.values() if op.facts.domain]
+
+
+@pytest.mark.parametrize("op", WITH_DOMAIN, ids=lambda op: op.name)
+def test_a_domain_is_where_the_op_is_finite(op):
+    params = {"n": 1} if "n" in op.defaults else {}
+    for point in np.stack(np.meshgrid(*[GRID] * len(op.arguments), indexing="ij"), -1).reshape(-1, len(op.arguments)):
+        is_finite = bool(np.isfinite(op.forward(*point, **params)))
+        assert is_in_domain(op, dict(zip(op.arguments, point, strict=True))) == is_finite, point
+
+
+def test_every_elementwise_op_that_is_not_finite_somewhere_says_where():
+    for op in registry.values():
+        if not isinstance(op, Op) or not op.is_elementwise or op.facts.domain or op.facts.is_discrete or op.defaults:
+            continue
+        operands = np.meshgrid(*[GRID] * max(2, len(op.arguments)))[: len(op.arguments)]
+        try:
+            out = op.forward(*operands)
+        except NumtapeError:  # It refuses what lies outside.
+            continue
+        assert np.isfinite(out).all(), op.name

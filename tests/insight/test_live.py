@@ -1,0 +1,132 @@
+"""What contexts and tapes of all threads hold, and a tape that was started and forgotten."""
+
+import threading
+
+import numpy as np
+
+import numtape as nt
+from numtape.insight.live import live_tapes
+
+
+def leaf():
+    return nt.tensor(np.ones(1000, dtype=np.float32), requires_grad=True)
+
+
+def places(found, name):
+    return [tape for tape in found if tape.name == name and (tape.records or tape.is_recording)]
+
+
+def test_the_context_of_a_thread_holds_what_was_recorded_in_it():
+    w = leaf()
+    y = nt.exp(w)
+    z = y[:10].sum()
+    (here,) = [tape for tape in live_tapes() if tape.name == "context 0" and tape.records]
+    assert here.thread == threading.current_thread().name
+    assert (here.records, here.nbytes) == (3, 4000)
+    assert here.is_recording
+    assert not here.is_forgotten
+    assert here.line.endswith("(y = nt.exp(w))")
+    del z
+
+
+def test_views_of_one_buffer_count_once():
+    w = leaf()
+    y = nt.exp(w)
+    kept = [part * part for part in (y[:500], y[500:])]
+    (here,) = places(live_tapes(), "context 0")
+    assert here.nbytes == 4000
+    del kept
+
+
+def test_a_tape_that_records_and_one_that_does_not():
+    w = leaf()
+    with nt.Tape() as finished:
+        y = nt.exp(w)
+    with nt.Tape() as recording:
+        z = nt.exp(w[:10])
+        found = places(live_tapes(), "a tape")
+    assert sorted((tape.records, tape.nbytes, tape.is_recording) for tape in found) == [
+        (1, 4000, False),
+        (2, 40, True),
+    ]
+    assert not any(tape.is_forgotten for tape in found)
+    assert [tape.thread for tape in found if tape.is_recording] == [threading.current_thread().name]
+    assert len(finished) + len(recording) == 3
+    del y, z
+
+
+def test_a_forgotten_start_recording_is_marked():
+    w = leaf()
+    tape = nt.Tape()
+    tape.start_recording()
+    try:
+        y = nt.exp(w)
+        found = live_tapes()
+        (forgotten,) = found.forgotten
+        with nt.no_grad():
+            assert len(live_tapes().forgotten) == 1
+    finally:
+        tape.stop_recording()
+    assert (forgotten.records, forgotten.nbytes, forgotten.is_recording) == (1, 4000, True)
+    assert forgotten.line.endswith("(y = nt.exp(w))")
+    row = next(line for line in str(found).splitlines() if "a tape" in line and "start_recording" in line)
+    assert "recording since start_recording(): call stop_recording()" in row
+    assert live_tapes().forgotten == []
+    del y
+
+
+def test_start_recording_inside_of_a_block_ends_with_it_and_is_not_forgotten():
+    tape = nt.Tape()
+    with nt.enable_grad():
+        tape.start_recording()
+        assert live_tapes().forgotten == []
+        assert [place.is_recording for place in places(live_tapes(), "a tape")] == [True]
+
+
+def test_other_threads_are_named():
+    w = leaf()
+    results = []
+    is_ready, may_end = threading.Event(), threading.Event()
+
+    def work():
+        with nt.Tape():
+            results.append(nt.exp(w))
+            is_ready.set()
+            may_end.wait(10)
+
+    thread = threading.Thread(target=work, name="a worker")
+    thread.start()
+    assert is_ready.wait(10)
+    found = [tape for tape in live_tapes() if tape.thread == "a worker"]
+    may_end.set()
+    thread.join()
+    assert sorted((tape.name, tape.records, tape.nbytes, tape.is_recording) for tape in found) == [
+        ("a tape", 1, 4000, True),
+        ("context 0", 0, 0, False),
+    ]
+
+
+def test_what_was_cleared_or_freed_is_listed_last():
+    w = leaf()
+    y = nt.exp(w)
+    nt.clear_tape()
+    loss = (w * w).sum()
+    loss.backward()
+    cleared, freed = list(live_tapes())[-2:]
+    assert (cleared.name, cleared.thread, cleared.records, cleared.nbytes) == (
+        "cleared, or its tape is gone",
+        "-",
+        1,
+        4000,
+    )
+    assert (freed.name, freed.records, freed.nbytes) == ("freed by a backward", 2, 0)
+    del y
+
+
+def test_the_table_has_a_row_for_each_place():
+    found = live_tapes()
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["thread", "place", "records", "bytes", "state", "oldest", "line"]
+    assert len(lines) == 2 + len(found)
+    assert found[0].name == "context 0"
+    assert found.nbytes == sum(tape.nbytes for tape in found)

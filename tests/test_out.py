@@ -1,0 +1,79 @@
+"""``out=``: every elementwise op writes its result where it is told to, and the write is recorded."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.core.declare import public, registry
+from numtape.core.op import Marker, Op
+from numtape.errors import ArgumentError, OperandError
+from numtape.ops.samples import Sample
+
+
+def elementwise_ops():
+    """Return the public ops that were declared elementwise, or are comparisons."""
+    return [
+        op
+        for op in registry.values()
+        if isinstance(op, Op) and op.is_elementwise and Marker.ITSELF not in op.pushes and op.name in public
+    ]
+
+
+@pytest.mark.parametrize("op", elementwise_ops(), ids=lambda op: op.name)
+def test_every_elementwise_op_writes_its_result_and_records_it(op):
+    face = public[op.name]
+    given = next(s for s in op.facts.samples() if isinstance(s, Sample) and all(np.size(x) > 1 for x in s.args))
+    params = dict(given.params)
+    leaves = [nt.tensor(x, requires_grad=not op.facts.is_discrete and x.dtype == np.float64) for x in given.args]
+    front = [params.pop("n")] if op.name == "polygamma" else []
+    plain = face(*front, *leaves, **params)
+    out = nt.zeros_like(plain.detach())
+    assert face(*front, *leaves, out=out, **params) is out
+    np.testing.assert_array_equal(out.detach().numpy(), plain.detach().numpy())
+    if plain.requires_grad:
+        weights = np.arange(1.0, 1.0 + plain.size).reshape(plain.shape)
+        (plain * weights).sum().backward()
+        expected = [x.grad for x in leaves]
+        for x in leaves:
+            x.grad = None
+        (out * weights).sum().backward()
+        for x, wanted in zip(leaves, expected, strict=True):
+            assert (x.grad is None) == (wanted is None)
+            if wanted is not None:
+                np.testing.assert_array_equal(x.grad.numpy(), wanted.numpy())
+
+
+def test_an_op_with_parameters_writes_over_its_own_operand():
+    x = nt.tensor([-1.0, 2.0], requires_grad=True)
+    y = x * 1.0
+    assert nt.elu(y, alpha=0.5, out=y) is y
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [0.5 * np.exp(-1.0), 1.0], rtol=1e-6)
+
+
+def test_a_bound_that_is_left_out_may_go_with_out():
+    out = nt.zeros(2)
+    assert nt.clip(nt.tensor([-1.0, 2.0]), min=0.0, out=out) is out
+    assert out.tolist() == [0.0, 2.0]
+
+
+def test_numpys_round_writes_to_a_tensor_and_is_recorded():
+    x, out = nt.tensor([1.26], requires_grad=True), nt.zeros(1)
+    assert np.round(x, 1, out=out) is out
+    assert out.tolist() == pytest.approx([1.3])
+    assert out.requires_grad
+
+
+def test_an_array_is_not_written_for_a_tensor_that_a_tape_would_watch():
+    with nt.Tape(), pytest.raises(OperandError) as caught:
+        nt.gelu(nt.ones(2), out=np.zeros(2))
+    assert str(caught.value) == (
+        "gelu: out is an array, which cannot be tracked, but an operand is; give a tensor as out, or leave the tape "
+        "with numpy()."
+    )
+
+
+def test_positions_are_not_written_to_out():
+    with pytest.raises(ArgumentError) as caught:
+        nt.where(nt.ones(2), out=nt.zeros(2))
+    assert str(caught.value) == ("where: out goes with both branches, a and b; positions are always new arrays.")
