@@ -18,7 +18,7 @@ LAYERS = [
     {"lifted", "protocols", "tensor_members", "tensors"},
     {"api", "arguments", "series", "jacobians", "schedule", "creation", "grad_mode", "streams", "serialization"},
     {"transforms", "insight", "compiler"},
-    {"contexts", "gradients", "recording", "tapes"},
+    {"contexts", "gradients", "recording", "tape_scopes", "tapes"},
     {"accumulation", "gradient_clipping", "nn", "optim", "data", "train", "interop", "implicit"},
     {"testing"},
     {"cli"},

@@ -158,6 +158,9 @@ def __getattr__(name: str) -> _Any:
 
 def _near(name: str) -> str:
     """Suggest the name of the package that is spelled nearly like one."""
+    elsewhere = {"jacrev": 'jacobian(f, mode="reverse")', "jacfwd": 'jacobian(f, mode="forward")'}
+    if name in elsewhere:
+        return f" Did you mean nt.{elsewhere[name]}?"
     import difflib
 
     found = difflib.get_close_matches(name, [known for known in __dir__() if not known.startswith("_")], n=1)

@@ -6,8 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from . import tree
-from .config import CheckpointConfig
-from .core.context import change, current, entered
+from .core.context import Scope, change, current, entered
 from .core.gradients import describe_exit
 from .core.record import Record
 from .core.tape import RecordingTape
@@ -16,7 +15,6 @@ from .dtypes import is_float
 from .errors import ArgumentError, ClosedError, DtypeError, OperandError, TapeConsumedError
 from .insight import summary as summaries
 from .tensors import Tensor
-from .transforms.dropping import dropping
 
 if TYPE_CHECKING:
     from .insight.graph import Graph, Profile
@@ -43,13 +41,9 @@ class Mark:
 class Recording:
     """The recording half of `Tape`."""
 
-    def __init__(
-        self, persistent: bool = False, watch_all: bool = True, checkpoint: CheckpointConfig | None = None
-    ) -> None:
-        if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
-            raise OperandError(f"Tape: checkpoint must be an nt.CheckpointConfig, not {type(checkpoint).__name__}.")
-        #: Drops values while it records, as the configuration says.
-        self._dropping = None if checkpoint is None else dropping(checkpoint)
+    def __init__(self, persistent: bool = False, watch_all: bool = True, scopes: tuple[Scope, ...] = ()) -> None:
+        #: What the tape's configurations do while it records.
+        self._scopes = scopes
         self.persistent = persistent
         self._tape = RecordingTape(watch_all)
         self._entered: list[entered] = []
@@ -87,15 +81,15 @@ class Recording:
             return {}
         self._tape.start_cell([*(tape.cell for tape in state.tapes), state.context.cell])
         changes = {"tapes": (*state.tapes, self._tape), "watch_all": state.watch_all or self._tape.watch_all}
-        if self._dropping is not None:
-            changes["scopes"] = (*state.scopes, self._dropping)
+        if self._scopes:
+            changes["scopes"] = (*state.scopes, *self._scopes)
         return changes
 
     def _start_segment(self) -> None:
         self._tape.start_segment()
         self._exit_before = current().thread.last_exit
-        if self._dropping is not None:
-            self._dropping.restart()
+        for scope in self._scopes:
+            scope.restart()
 
     def _left(self) -> str:
         """Return the sentence that names where a tensor last left the tape since this one began, if one did."""
@@ -128,7 +122,7 @@ class Recording:
         self._tape.is_ended = True
         state = current()
         tapes = tuple(tape for tape in state.tapes if tape is not self._tape)
-        scopes = tuple(scope for scope in state.scopes if scope is not self._dropping)
+        scopes = tuple(scope for scope in state.scopes if scope not in self._scopes)
         change(tapes=tapes, watch_all=any(tape.watch_all for tape in tapes), scopes=scopes)
 
     def watch(self, *tensors: Any, **named: Any) -> Any:
@@ -194,8 +188,8 @@ class Recording:
 
     def _end(self) -> None:
         self._tape.end()
-        if self._dropping is not None:
-            self._dropping.restart()
+        for scope in self._scopes:
+            scope.restart()
 
     def _check_open(self, what: str) -> None:
         if self._is_closed:

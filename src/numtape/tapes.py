@@ -5,10 +5,11 @@ of record with contexts, and a gradient follows the target's own graph, whoever 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import tape_scopes
 from .arguments import as_moved
 from .config import CheckpointConfig, SchedulerConfig, SchedulingStrategy, as_member
 from .core.apply import watch_on_use
@@ -31,12 +32,13 @@ from .core.value import Value, wrap
 from .errors import ArgumentError, NotConnectedError, OperandError, TapeConsumedError
 from .gradients import Gradients
 from .insight import summary as summaries
-from .jacobians import matrix_blocks
+from .jacobians import check_chunk_size, matrix_blocks
 from .recording import Recording
 from .schedule import HybridScheduler
 from .tensors import Tensor
-from .transforms.dropping import Dropping
-from .transforms.planning import Plan, plan, prepare
+
+if TYPE_CHECKING:
+    from .transforms.planning import Plan
 
 
 class Tape(Recording):
@@ -66,7 +68,8 @@ class Tape(Recording):
         checkpoint: CheckpointConfig | None = None,
         scheduler: HybridScheduler | SchedulerConfig | None = None,
     ) -> None:
-        super().__init__(persistent, watch_all, checkpoint)
+        self._dropping = tape_scopes.dropping_of(checkpoint)
+        super().__init__(persistent, watch_all, tape_scopes.given(self._dropping))
         #: Chooses how `jacobian` is computed; ask it for `last_decision` and `explain()`.
         self.scheduler = scheduler if isinstance(scheduler, HybridScheduler) else HybridScheduler(scheduler)
 
@@ -198,7 +201,7 @@ class Tape(Recording):
         made._intermediates = intermediates
         return made
 
-    def checkpoint_plan(self, loss: Any) -> Plan:
+    def checkpoint_plan(self, loss: Any) -> "Plan":
         """Return what a backward of a loss would keep, run again, and hold at most, given the tape's checkpointing.
 
         Example:
@@ -211,13 +214,12 @@ class Tape(Recording):
         self._check_open("checkpoint_plan")
         check_target("checkpoint_plan", loss)
         self._prepare([loss])
-        scope = self._dropping if self._dropping is not None else Dropping()
-        return plan(scope, collect([link_of(loss)]))
+        return tape_scopes.plan_of(self._dropping, collect([link_of(loss)]))
 
     def _prepare(self, targets: Sequence[Value]) -> None:
         """Get ready for a backward within the tape's memory budget; raise if there is no way."""
         if self._dropping is not None and self._dropping.budget is not None:
-            prepare(self._dropping, collect([link_of(target) for target in targets]))
+            tape_scopes.prepare(self._dropping, collect([link_of(target) for target in targets]))
 
     def backward_steps(self, loss: Any) -> Iterator[tuple[Record, Any, list[Any]]]:
         """Return the records of a loss's graph one by one, newest first, with the cotangents that came in and went out.
@@ -294,7 +296,7 @@ class Tape(Recording):
             (pushed,) = push_forward([target], [source], [seed], create_graph=create_graph)
         return as_tensor(pushed, target, target.plain)
 
-    def jacobian(self, target: Any, source: Any, mode: str = "auto") -> Any:
+    def jacobian(self, target: Any, source: Any, mode: str = "auto", chunk_size: int | None = None) -> Any:
         """Return the derivatives of a target by each element of a source: shape ``target.shape + source.shape``.
 
         Consumes nothing.
@@ -303,6 +305,7 @@ class Tape(Recording):
             target: a tensor.
             source: a tensor (then one Jacobian is returned) or an iterable of tensors (then a list is).
             mode: "auto" (as the tape's scheduler says), "forward", "reverse" or "mixed".
+            chunk_size: how many rows or columns are computed at once; None for as many as memory allows.
 
         Example:
             >>> x = nt.tensor([1.0, 2.0])
@@ -314,6 +317,7 @@ class Tape(Recording):
         """
         name = "jacobian"
         self._check_open(name)
+        check_chunk_size(name, chunk_size)
         strategy = as_member(name, "mode", SchedulingStrategy, mode)
         scheduler = self.scheduler
         if strategy is not SchedulingStrategy.AUTO:
@@ -321,14 +325,14 @@ class Tape(Recording):
         for one in _as_list("source", source, name):
             self._check_connected(name, target, one)
         if isinstance(source, Value):
-            return self._jacobian(target, source, scheduler)
-        return [self._jacobian(target, one, scheduler) for one in _as_list("source", source, name)]
+            return self._jacobian(target, source, scheduler, chunk_size)
+        return [self._jacobian(target, one, scheduler, chunk_size) for one in _as_list("source", source, name)]
 
-    def _jacobian(self, target: Any, source: Any, scheduler: HybridScheduler) -> Any:
+    def _jacobian(self, target: Any, source: Any, scheduler: HybridScheduler, chunk_size: int | None = None) -> Any:
         outer = self._outer_tapes()
         is_recorded = self._is_differentiated(outer, [])
         with entered(tapes=outer, watch_all=False):
-            ((block,),) = matrix_blocks([target], [source], scheduler, None, is_recorded)
+            ((block,),) = matrix_blocks([target], [source], scheduler, chunk_size, is_recorded)
             shape = (*target.shape, *source.shape)
             if isinstance(block, Value):
                 return block.reshape(shape)  # type: ignore[attr-defined]
@@ -391,9 +395,9 @@ class GradientTape(Tape):
         return cls(checkpoint=config)
 
     @classmethod
-    def with_scheduler_config(cls, config: SchedulerConfig) -> "GradientTape":
+    def with_scheduler_config(cls, config: SchedulerConfig | SchedulingStrategy | str) -> "GradientTape":
         """Return a tape whose Jacobians are computed as a `SchedulerConfig` says."""
-        return cls(scheduler=config)
+        return cls(scheduler=SchedulerConfig(config) if isinstance(config, str | SchedulingStrategy) else config)
 
 
 def _as_list(what: str, given: Any, name: str = "gradient") -> list[Any]:

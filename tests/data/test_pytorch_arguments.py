@@ -19,7 +19,7 @@ def test_names_of_pytorch_mean_ours():
     first = nt.data.DataLoader(X, batch_size=4, shuffle=True, generator=3, pin_memory=True, persistent_workers=True)
     assert batches(first) == batches(nt.data.DataLoader(X, batch_size=4, shuffle=True, rng=3))
     second = nt.data.DataLoader(X, batch_size=4, shuffle=True, generator=nt.Generator(3))
-    assert sorted(sum(batches(second), [])) == X.tolist()
+    assert sorted(each for batch in batches(second) for each in batch) == X.tolist()
 
 
 def test_a_sampler_says_which_samples_come_and_when():

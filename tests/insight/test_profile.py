@@ -1,6 +1,7 @@
 """What `nt.profile` times: every op, forward and backward, in its context only, and nothing when it is off."""
 
 import asyncio
+import contextvars
 import subprocess
 import sys
 import threading
@@ -65,22 +66,24 @@ def test_off_adds_no_call_to_an_op(function):
     assert python_calls(function) == before
 
 
-def test_off_adds_no_call_to_a_step(monkeypatch):
-    monkeypatch.setattr(timing, "SHORT_SECONDS", float("inf"))
+def test_on_adds_one_call_to_a_run_and_one_to_a_step_and_off_none(monkeypatch):
+    monkeypatch.setattr(timing, "SHORT_SECONDS", float("inf"))  # How long a run takes decides about nothing here.
 
-    def backward():
+    def calls(count):
         y = X
-        for _ in range(20):
+        for _ in range(count // 2):
             y = y * 0.999 + X
         y.backward(np.ones(8, np.float32))
 
-    backward()
-    before = python_calls(backward)
+    def between(few, many):
+        return python_calls(lambda: calls(many)) - python_calls(lambda: calls(few))
+
+    calls(20)
+    calls(20)
+    before = between(20, 60)
     with nt.profile():
-        during = python_calls(backward)
-    # One call around each forward, one at each step, and one each at the begin and the end of the sweep.
-    assert during - before == 40 + 40 + 2
-    assert python_calls(backward) == before
+        assert between(20, 60) - before == 40 + 40
+    assert between(20, 60) == before
 
 
 def test_a_program_without_a_profile_does_not_load_the_profiler():
@@ -350,6 +353,14 @@ def test_a_task_that_outlives_its_profile_adds_nothing_to_it():
     assert rows(own)["mul"].calls == 1
 
 
+def test_a_profile_may_be_left_in_another_context_than_it_was_entered():
+    profile = nt.profile()
+    contextvars.Context().run(profile.__enter__)
+    contextvars.Context().run(profile.__exit__)
+    assert profile.by_op() == []
+    assert profile.seconds > 0.0
+
+
 def test_threads_are_seen_where_they_enter_the_profile():
     profile = nt.profile()
     alone = nt.profile()
@@ -386,6 +397,19 @@ def test_second_order_runs_are_seen_inside_of_the_sweep():
         assert gradient(2.0) == 12.0
     assert profile.backward_seconds > 0.0
     assert rows(profile)["pow"].steps >= 2
+
+
+def test_jacobians_forward_mode_and_training_run_under_a_profile():
+    model = nt.nn.Linear(3, 2, rng=0)
+    optimizer = nt.optim.Adam(model.parameters())
+    batch = nt.ones(4, 3)
+    for asked in ({}, {"values": True, "memory": True, "stacks": True}):
+        with nt.profile(**asked) as profile:
+            assert nt.jvp(lambda x: (x * x).sum(), np.ones(3), np.ones(3))[1] == 6.0
+            assert nt.jacobian(lambda x: x * x)(np.arange(3.0)).tolist() == [[0, 0, 0], [0, 2, 0], [0, 0, 4]]
+            model(batch).sum().backward()
+            optimizer.step()
+        assert rows(profile)["linear"].steps == 1
 
 
 def test_numbers_by_record_with_values_and_memory():
@@ -516,6 +540,11 @@ def test_an_empty_profile_has_an_empty_table():
             lambda: nt.profile()(lambda: (yield)),
             OperandError,
             "profile: generators cannot be decorated; use `with nt.profile():` inside.",
+        ),
+        (
+            lambda: nt.profile().__exit__(),
+            ArgumentError,
+            "profile: it is left but was not entered; write `with nt.profile():`.",
         ),
         (
             lambda: nt.profile().table(by="file"),

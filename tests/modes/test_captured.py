@@ -93,6 +93,21 @@ def test_a_captured_tensor_that_does_not_reach_the_outputs_changes_nothing():
     assert type(nt.jvp(function, np.ones(2), np.ones(2))[1]) is float
 
 
+def test_a_function_that_catches_errors_is_not_cut_short():
+    w = nt.tensor(3.0, dtype="float64", requires_grad=True)
+
+    def function(x):
+        try:
+            for _ in range(600):  # More than wait to be streamed.
+                x = x * (w / 3.0)
+        except nt.errors.NumtapeError:
+            x = x * 100.0
+        return x * x
+
+    _, slope = nt.jvp(function, 2.0, 1.0)
+    assert slope.item() == 4.0
+
+
 def test_a_function_that_returns_a_captured_tensor_returns_it():
     w = nt.tensor(3.0, dtype="float64", requires_grad=True)
     value, gradient = nt.value_and_grad(lambda x: w)(1.0)

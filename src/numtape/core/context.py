@@ -106,6 +106,9 @@ class Scope:
     def on_record(self, record: "Record", operands: Sequence[Any]) -> None:
         """Look at a record that was just made; the default ignores it."""
 
+    def restart(self) -> None:
+        """Forget the records seen: the tape that the scope belongs to starts anew; the default keeps none."""
+
     def __enter__(self) -> Self:
         scope = entered(scopes=(*current().scopes, self))
         scope.__enter__()

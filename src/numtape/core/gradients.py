@@ -145,12 +145,11 @@ def why_untracked(target: Value) -> str:
     """Explain why a tensor has no graph, and name the last line that left the tape unnoticed."""
     state = current()
     if target.array.dtype.kind in "biu":
-        text = f"the tensor has dtype {target.dtype}, which has no derivative."
-    else:
-        text = (
-            "the tensor depends on nothing that is tracked. Make a leaf with requires_grad=True, watch it on a tape, "
-            "and compute with nt or np functions outside of no_grad."
-        )
+        return f"the tensor has dtype {target.dtype}, which has no derivative."
+    text = (
+        "the tensor depends on nothing that is tracked. Make a leaf with requires_grad=True, watch it on a tape, "
+        "and compute with nt or np functions outside of no_grad."
+    )
     return text + describe_exit(state.thread.last_exit)
 
 

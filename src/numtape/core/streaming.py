@@ -48,7 +48,7 @@ class _Batch(list[Record]):
 class StreamingTape(RecordingTape):
     """A tape that pushes tangents through its records and forgets them."""
 
-    __slots__ = ("depth", "known_cells", "must_be_alone", "start", "tangents")
+    __slots__ = ("depth", "failure", "known_cells", "must_be_alone", "start", "tangents")
 
     tangents: Tangents
 
@@ -59,6 +59,8 @@ class StreamingTape(RecordingTape):
         #: Whether to raise if what is streamed depends on a tensor that others may differentiate by: they would find
         #: its links cut.
         self.must_be_alone = must_be_alone
+        #: The error that ended the stream, which the function may have caught.
+        self.failure: BaseException | None = None
         #: The number of transforms around the function that this tape streams.
         self.depth = current().transforms + 1
         #: Nothing older depends on the sources.
@@ -74,7 +76,11 @@ class StreamingTape(RecordingTape):
         self.records.room = _ROOM
         if batch:
             self.known_cells.update([record.cell for record in batch if record.cell is not self.cell])
-            push_all(batch, self.tangents, Reader(None), find=self._find)
+            try:
+                push_all(batch, self.tangents, Reader(None), find=self._find)
+            except BaseException as error:
+                self.failure = error
+                raise
             # Transforms and tapes within need the links of their records.
             state = current()
             if state.transforms == self.depth and state.tapes == (self,):
@@ -88,6 +94,8 @@ class StreamingTape(RecordingTape):
 
     def tangent_of(self, link: Link) -> Any:
         """Return the tangent of a value of the function, None if it does not depend on the sources."""
+        if self.failure is not None:
+            raise self.failure
         tangent = self.tangents.get(link)
         return self._find(link) if tangent is None else tangent
 
@@ -114,6 +122,7 @@ class StreamingTape(RecordingTape):
         """Forget everything."""
         self.records = []
         self.tangents = {}
+        self.failure = None
         super().end()
 
 

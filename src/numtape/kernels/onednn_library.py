@@ -5,12 +5,14 @@ Nothing is loaded before `library` is called the first time; it then answers the
 
 import ctypes
 import functools
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ..errors import MissingExtraError
+from . import matrix_instructions
 
 PACKAGE = "onednn-cpu-gomp"
 #: The file, after the version of its interface that the calls below are written for.
@@ -18,7 +20,9 @@ _FILE = "libdnnl.so.3"
 _CPU = 1
 _IN_ORDER = 1
 #: Bits of the instruction sets that the library found.
-_AVX2, _AVX512_BF16, _AVX512_FP16 = 0x7, 0xE7, 0x1EF
+_AVX2, _AVX512_BF16, _AVX512_FP16, _AMX = 0x7, 0xE7, 0x1EF, 0xFEF
+#: Variables by which users limit the instruction sets themselves.
+_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 _Handle = ctypes.c_void_p
 _Int = ctypes.c_int
@@ -61,6 +65,8 @@ class Library:
             function.argtypes, function.restype = arguments, _Int
             self._functions[name] = function
         self._loaded = loaded
+        if not matrix_instructions.are_usable() and not any(map(os.environ.get, _LIMITS)):
+            loaded.dnnl_set_max_cpu_isa(_AVX512_FP16)
         for name, returned in {
             "memory_desc_equal": _Int,
             "memory_desc_get_size": ctypes.c_size_t,
@@ -80,6 +86,7 @@ class Library:
         self.has_vectors = isa & _AVX2 == _AVX2
         self.has_bfloat16 = isa & _AVX512_BF16 == _AVX512_BF16
         self.has_float16 = isa & _AVX512_FP16 == _AVX512_FP16
+        self.has_tiles = isa & _AMX == _AMX
         self.version = _version(loaded)
 
     def call(self, name: str, *arguments: Any) -> None:

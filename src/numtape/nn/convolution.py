@@ -5,8 +5,9 @@ from typing import Any
 
 from .._typing import Array, DtypeLike
 from ..core.stream import stream_of
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError
 from ..ops import conv1d, conv2d, conv_transpose1d, conv_transpose2d
+from ..ops.windows import check_rank
 from . import init
 from .checks import check_absent, check_count, check_device, check_dtype, per_axis
 from .functional import pad
@@ -113,6 +114,12 @@ class _Forward(_Convolution):
         """Return the input with what is not zeros around it, and the padding that is left to the convolution."""
         if self.padding_mode == "zeros" or self.padding == "valid":
             return x, self.padding
+        shape = check_rank(type(self).__name__, x, self.axes)
+        if shape[-1 - self.axes] != self.in_channels:
+            raise ShapeError(
+                f"{type(self).__name__}: the input has shape {shape} and the weight {self.weight.shape}; the input "
+                f"must have {self.in_channels} channels."
+            )
         pairs: list[int] = []
         for axis in reversed(range(self.axes)):  # PyTorch's order: the last axis first.
             if self.padding == "same":

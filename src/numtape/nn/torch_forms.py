@@ -10,6 +10,7 @@ import numpy as np
 from .. import ops
 from .._typing import Array, DtypeLike
 from ..errors import ArgumentError
+from ..ops.windows import check_pooling, check_rank
 from .checks import check_absent, per_axis
 
 Sizes = int | tuple[int, ...]
@@ -157,8 +158,10 @@ def _max_pool(rank: int, op: Any, x: Any, sizes: tuple[Any, ...], ceil_mode: boo
     steps = kernel if stride is None else per_axis(name, "stride", stride, rank)
     before = per_axis(name, "padding", padding, rank, 0)
     apart = per_axis(name, "dilation", dilation, rank)
+    shape = check_rank(name, x, rank)
+    check_pooling(name, shape, kernel, tuple((p, p) for p in before), apart)
     pairs = []
-    for length, k, s, p, d in zip(x.shape[len(x.shape) - rank :], kernel, steps, before, apart, strict=True):
+    for length, k, s, p, d in zip(shape[-rank:], kernel, steps, before, apart, strict=True):
         reach = d * (k - 1) + 1
         out = -(-(length + 2 * p - reach) // s) + 1
         if (out - 1) * s >= length + p:  # A window has to begin before the padding behind.

@@ -64,7 +64,7 @@ def accepted(title: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Return what an optimizer takes besides its options: whether to ascend. What PyTorch sets its kernels by is left.
 
     Raises:
-        OperandError: for any other name, with the one that may be meant.
+        OperandError: for any other name.
     """
     unknown = [name for name in settings if name not in ("maximize", *_WITHOUT_EFFECT)]
     if unknown:

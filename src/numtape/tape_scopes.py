@@ -1,0 +1,49 @@
+"""What the configurations given to a tape do while it records: scopes, loaded when a tape is given one."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .core.context import Scope
+from .core.record import Record
+from .errors import OperandError
+
+if TYPE_CHECKING:
+    from .transforms.dropping import Dropping
+    from .transforms.planning import Plan
+
+
+def given(*scopes: Scope | None) -> tuple[Scope, ...]:
+    """Return the scopes that there are."""
+    return tuple(scope for scope in scopes if scope is not None)
+
+
+def check_kind(name: str, kind: type, value: Any) -> None:
+    """Raise unless a configuration is of its kind."""
+    if not isinstance(value, kind):
+        raise OperandError(f"Tape: {name} must be an nt.{kind.__name__}, not {type(value).__name__}.")
+
+
+def dropping_of(checkpoint: Any) -> "Dropping | None":
+    """Return the scope of a `CheckpointConfig`."""
+    if checkpoint is None:
+        return None
+    from .config import CheckpointConfig
+    from .transforms.dropping import dropping
+
+    check_kind("checkpoint", CheckpointConfig, checkpoint)
+    return dropping(checkpoint)
+
+
+def plan_of(scope: "Dropping | None", records: Sequence[Record]) -> "Plan":
+    """Return what a backward over records, newest first, will do."""
+    from .transforms.dropping import Dropping
+    from .transforms.planning import plan
+
+    return plan(Dropping() if scope is None else scope, records)
+
+
+def prepare(scope: "Dropping", records: Sequence[Record]) -> None:
+    """Get ready for a backward over records, newest first, within a budget."""
+    from .transforms.planning import prepare
+
+    prepare(scope, records)

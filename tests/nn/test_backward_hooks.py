@@ -1,0 +1,127 @@
+"""Hooks of modules: gradients of inputs and outputs, keyword arguments, order, and handles as blocks."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape import nn
+from numtape.errors import ArgumentError
+
+
+def line(weight):
+    made = nn.Linear(1, 1, bias=False)
+    made.set_weights(np.array([[weight]], np.float32))
+    return made
+
+
+def test_a_backward_hook_sees_the_gradients_of_inputs_and_outputs():
+    model = nn.Sequential(line(2.0), line(3.0))
+    seen = []
+    model[1].register_full_backward_hook(lambda module, given, got: seen.append((module, given, got)))
+    x = nt.ones(1, 1, requires_grad=True)
+    (model(x) * 5.0).sum().backward()
+    ((module, given, got),) = seen
+    assert module is model[1]
+    assert [g.item() for g in given] == [15.0]
+    assert [g.item() for g in got] == [5.0]
+    assert x.grad.item() == 30.0
+
+
+def test_only_the_gradient_by_this_call_counts():
+    layer, seen = line(2.0), []
+    layer.register_full_backward_hook(lambda module, given, got: seen.append(given[0].item()))
+    x = nt.ones(1, 1, requires_grad=True)
+    (layer(x) + 10.0 * x).sum().backward()
+    assert seen == [2.0]
+    assert x.grad.item() == 12.0
+
+
+def test_what_a_backward_hook_returns_takes_the_place_of_the_gradient():
+    model = nn.Sequential(line(2.0), line(3.0))
+    model[1].register_full_backward_hook(lambda module, given, got: (given[0] * 10.0,))
+    x = nt.ones(1, 1, requires_grad=True)
+    model(x).sum().backward()
+    assert x.grad.item() == 60.0
+    assert model[1].weight.grad.item() == 2.0
+
+
+def test_a_module_whose_input_is_not_tracked_is_seen_as_well():
+    layer, seen = line(2.0), []
+    layer.register_full_backward_hook(lambda module, given, got: seen.append((given, got[0].item())))
+    layer(nt.ones(1, 1)).sum().backward()
+    assert seen == [((None,), 1.0)]
+
+
+def test_several_inputs_outputs_and_passes_through_one_graph():
+    class Both(nn.Module):
+        def forward(self, a, b, scale):
+            return a * b, a * scale
+
+    module, seen = Both(), []
+
+    def hook(module, given, got):
+        seen.append([None if g is None else g.item() for g in (*given, *got)])
+
+    module.register_full_backward_hook(hook)
+    a, b = nt.tensor(2.0, requires_grad=True), nt.tensor(3.0, requires_grad=True)
+    product, scaled = module(a, b, 10.0)
+    loss = product + 4.0 * scaled
+    loss.backward(retain_graph=True)
+    loss.backward()
+    assert seen == [[43.0, 2.0, None, 1.0, 4.0]] * 2
+    seen.clear()
+    module(a, b, 10.0)[0].backward()
+    assert seen == [[3.0, 2.0, None, 1.0, None]]
+
+
+def test_a_hook_cannot_replace_the_gradients_of_two_inputs():
+    class Product(nn.Module):
+        def forward(self, a, b):
+            return a * b
+
+    module = Product()
+    module.register_full_backward_hook(lambda module, given, got: given)
+    a, b = nt.tensor(2.0, requires_grad=True), nt.tensor(3.0, requires_grad=True)
+    with pytest.raises(ArgumentError) as caught:
+        module(a, b).backward()
+    assert str(caught.value) == (
+        "Product: a backward hook returned 2 gradients for 2 arguments, 2 of them tracked; it can replace the gradient "
+        "of one tracked argument, as a tuple with a place for each argument."
+    )
+
+
+def test_nothing_is_recorded_without_gradients():
+    layer, seen = line(2.0), []
+    layer.register_full_backward_hook(lambda *args: seen.append(args))
+    with nt.no_grad():
+        assert layer(nt.ones(1, 1)).item() == 2.0
+    assert seen == []
+
+
+def test_hooks_with_keyword_arguments():
+    class Scaled(nn.Module):
+        def forward(self, x, scale=1.0):
+            return x * scale
+
+    module = Scaled()
+    before = module.register_forward_pre_hook(
+        lambda module, args, kwargs: (args, {"scale": 2.0 * kwargs["scale"]}), with_kwargs=True
+    )
+    seen = []
+    module.register_forward_hook(lambda module, args, kwargs, out: seen.append(kwargs), with_kwargs=True)
+    assert copy.deepcopy(module)(nt.tensor(1.0), scale=3.0).item() == 6.0
+    assert module(nt.tensor(1.0), scale=3.0).item() == 6.0
+    before.remove()
+    assert module(nt.tensor(1.0), scale=3.0).item() == 3.0
+    assert seen[-1] == {"scale": 3.0}
+
+
+def test_a_hook_may_come_first_and_end_with_a_block():
+    layer, order = nn.Identity(), []
+    layer.register_forward_hook(lambda *args: order.append("second"))
+    with layer.register_forward_hook(lambda *args: order.append("first"), prepend=True):
+        layer(nt.tensor(1.0))
+    layer(nt.tensor(1.0))
+    assert order == ["first", "second", "second"]
