@@ -11,6 +11,7 @@ from .api import grad as grad
 from .api import jvp as jvp
 from .api import value_and_grad as value_and_grad
 from .api import vjp as vjp
+from .config import BenchmarkConfig as BenchmarkConfig
 from .config import CheckpointConfig as CheckpointConfig
 from .config import CheckpointStrategy as CheckpointStrategy
 from .config import SchedulerConfig as SchedulerConfig
@@ -85,14 +86,16 @@ if _TYPE_CHECKING:
     from .gradient_clipping import clip_grad_norm_ as clip_grad_norm_
     from .gradient_clipping import clip_grad_value as clip_grad_value
     from .gradient_clipping import clip_grad_value_ as clip_grad_value_
-    from .insight.source import to_numpy_source as to_numpy_source
+    from .insight.anomaly import detect_anomaly as detect_anomaly
+    from .insight.benchmark import PerformanceBenchmark as PerformanceBenchmark
     from .insight.dot import to_dot as to_dot
     from .insight.graph_json import from_json as from_json
     from .insight.graph_json import to_json as to_json
     from .insight.page import to_html as to_html
-    from .insight.anomaly import detect_anomaly as detect_anomaly
+    from .insight.profile import profile as profile
     from .insight.provenance import Explanation as Explanation
     from .insight.provenance import explain_nan as explain_nan
+    from .insight.source import to_numpy_source as to_numpy_source
     from .serialization.reading import load as load
     from .serialization.rotation import Checkpoints as Checkpoints
     from .serialization.writing import save as save
@@ -108,6 +111,7 @@ if _TYPE_CHECKING:
 
 #: What is imported when it is first asked for, and from where: not every program needs it.
 _LAZY = {
+    "PerformanceBenchmark": "insight.benchmark",
     "Checkpoints": "serialization.rotation",
     "GradientAccumulator": "accumulation",
     "accumulate_gradients": "accumulation",
@@ -128,6 +132,7 @@ _LAZY = {
     "Explanation": "insight.provenance",
     "explain_nan": "insight.provenance",
     "from_json": "insight.graph_json",
+    "profile": "insight.profile",
     "load": "serialization.reading",
     "save": "serialization.writing",
     "to_numpy_source": "insight.source",

@@ -562,3 +562,19 @@ def test_mistakes_say_what_to_do(mistake, kind, message):
     with pytest.raises(kind) as error:
         mistake()
     assert str(error.value) == message
+
+
+def test_an_op_of_a_user_is_timed_and_may_go():
+    @nt.custom_op(vjp={"x": lambda g, x: g * 2.0 * x})
+    def squared(x, /):
+        return x * x
+
+    x = nt.tensor(np.ones(3), requires_grad=True)
+    squared(x).sum().backward()
+    with nt.profile() as profile:
+        squared(x).sum().backward()
+    assert {row.name: (row.calls, row.steps) for row in profile.by_op() if row.name == "squared"} == {"squared": (1, 1)}
+    op = weakref.ref(squared.op)
+    del squared, profile, x
+    gc.collect()
+    assert op() is None

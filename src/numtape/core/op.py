@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -186,10 +187,15 @@ class Facts:
     samples: Callable[[], Iterable[Any]] = no_samples
 
 
+#: The ops that there are, those of users included. `declare.registry` has those that have a name.
+every_op: "WeakSet[Op]" = WeakSet()
+
+
 class Op:
     """A differentiable function of arrays, declared once."""
 
     __slots__ = (
+        "__weakref__",
         "arguments",
         "defaults",
         "face",
@@ -268,6 +274,7 @@ class Op:
         self.push_plans: dict[int, Plan] = {}
         #: For each `needs`, which operands' arrays the rules read (None for all) and whether they read the output.
         self.keeps: dict[int, tuple[tuple[int, ...] | None, bool]] = {}
+        every_op.add(self)
 
     def _plan(self, needs: int) -> "Plan | None":
         rules = [(i, self.pulls[i]) for i in range(min(2, len(self.pulls))) if needs >> i & 1]

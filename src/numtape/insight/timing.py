@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.context import Observer
 from ..core.declare import registry
-from ..core.op import Op
+from ..core.op import Op, every_op
 from ..core.record import Record, call_site, next_index, user_files
 
 #: Operations and bytes of a run, from its shapes; None if it was too short.
@@ -223,7 +223,7 @@ def time_ops() -> None:
     with _lock:
         _users += 1
         if _users == 1:
-            for op in _all_ops():
+            for op in list(every_op):
                 made = _made.get(op)
                 if made is None or made[0] is not op.forward:
                     made = _made[op] = (op.forward, _timer(op)(op, op.forward))
@@ -241,10 +241,6 @@ def leave_ops() -> None:
                     op.forward = own
                 if registry.get(op.name) is not op:
                     del _made[op]  # A user's op: it may go.
-
-
-def _all_ops() -> list[Op]:
-    return [entry for entry in registry.values() if isinstance(entry, Op)]
 
 
 def _timer(op: Op) -> Callable[[Op, Callable[..., Any]], Callable[..., Any]]:
