@@ -91,6 +91,8 @@ if _TYPE_CHECKING:
     from .insight.dot import to_dot as to_dot
     from .insight.graph_json import from_json as from_json
     from .insight.graph_json import to_json as to_json
+    from .insight.live import live_tapes as live_tapes
+    from .insight.memory import GradientMemoryProfiler as GradientMemoryProfiler
     from .insight.page import to_html as to_html
     from .insight.profile import profile as profile
     from .insight.provenance import Explanation as Explanation
@@ -119,6 +121,7 @@ _LAZY = {
     "clip_grad_norm_": "gradient_clipping",
     "clip_grad_value": "gradient_clipping",
     "clip_grad_value_": "gradient_clipping",
+    "GradientMemoryProfiler": "insight.memory",
     "NumericalChecker": "testing.checker",
     "ValidationResult": "testing.checker",
     "check_gradients": "testing.gradients",
@@ -133,6 +136,7 @@ _LAZY = {
     "explain_nan": "insight.provenance",
     "from_json": "insight.graph_json",
     "profile": "insight.profile",
+    "live_tapes": "insight.live",
     "load": "serialization.reading",
     "save": "serialization.writing",
     "to_numpy_source": "insight.source",

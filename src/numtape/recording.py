@@ -1,6 +1,7 @@
 """What a tape does besides differentiating: record, watch, mark and rewind, end, and show itself."""
 
 import os
+import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -44,6 +45,7 @@ class Recording:
     def __init__(self, persistent: bool = False, watch_all: bool = True, scopes: tuple[Scope, ...] = ()) -> None:
         #: What the tape's configurations do while it records.
         self._scopes = scopes
+        self._was_entered = False
         self.persistent = persistent
         self._tape = RecordingTape(watch_all)
         self._entered: list[entered] = []
@@ -75,6 +77,7 @@ class Recording:
         if self._has_run_backward:
             self._start_segment()
             self._has_run_backward = False
+        self._was_entered = True
         state = current()
         self._tape.is_ended = False
         if self._tape in state.tapes:
@@ -84,6 +87,16 @@ class Recording:
         if self._scopes:
             changes["scopes"] = (*state.scopes, *self._scopes)
         return changes
+
+    def _check_entered(self, name: str) -> None:
+        """Warn once if the tape was given a configuration that never acted."""
+        if self._scopes and not self._was_entered:
+            self._was_entered = True
+            warnings.warn(
+                f"{name}: this tape was given a configuration but never entered, so that it recorded nothing; use "
+                "`with tape:` around the forward.",
+                stacklevel=3,
+            )
 
     def _start_segment(self) -> None:
         self._tape.start_segment()

@@ -218,6 +218,7 @@ class Tape(Recording):
 
     def _prepare(self, targets: Sequence[Value]) -> None:
         """Get ready for a backward within the tape's memory budget; raise if there is no way."""
+        self._check_entered("GradientTape")
         if self._dropping is not None and self._dropping.budget is not None:
             tape_scopes.prepare(self._dropping, collect([link_of(target) for target in targets]))
 

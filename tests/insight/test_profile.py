@@ -2,10 +2,12 @@
 
 import asyncio
 import contextvars
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest

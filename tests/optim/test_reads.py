@@ -279,6 +279,47 @@ def test_a_function_that_is_replaced_is_looked_at_anew():
     assert w.item() == -110.0
 
 
+def test_another_function_that_reads_the_same_makes_another_program():
+    class Replaced(Base):
+        def update(self, param, grad, state, lr):
+            return param - self.tenfold() * lr * grad, {}
+
+    w = nt.zeros(1)
+    optimizer = Replaced([w])
+    optimizer.step([np.ones(1)])
+    Replaced.tenfold = lambda self: 100.0 * self.k
+    optimizer.step([np.ones(1)])
+    assert w.item() == -110.0
+    assert None not in optimizer._rule._programs.values()
+
+
+def test_what_super_finds_may_change_as_well():
+    class Parent(Base):
+        k = 1.0
+
+        def scale(self):
+            return 1.0
+
+    class Child(Parent):
+        k = 5.0
+
+        def scale(self):
+            return 5.0
+
+        def update(self, param, grad, state, lr):
+            return param - super().k * super().scale() * lr * grad, {}
+
+    w = nt.zeros(1)
+    optimizer = Child([w])
+    optimizer.step([np.ones(1)])
+    Parent.k = 10.0
+    optimizer.step([np.ones(1)])
+    Parent.scale = lambda self: 10.0
+    optimizer.step([np.ones(1)])
+    assert w.item() == -111.0
+    assert None not in optimizer._rule._programs.values()
+
+
 def test_what_is_equal_but_not_the_same_makes_another_program():
     class Signed(Base):
         def update(self, param, grad, state, lr):

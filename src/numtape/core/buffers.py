@@ -11,9 +11,13 @@ from .._typing import NDArray
 
 def buffer_of(array: NDArray) -> NDArray:
     """Return the array that owns the memory that an array is a view of."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+    while True:
+        base = array.base
+        if not isinstance(base, np.ndarray):
+            base = getattr(base, "base", None)  # What `as_strided` puts between a view and its array.
+        if not isinstance(base, np.ndarray):
+            return array
+        array = base
 
 
 class _Held(weakref.ref[Any]):

@@ -138,10 +138,11 @@ class Observer:
 class Thread:
     """What belongs to a thread for its whole life, shared by all of its states."""
 
-    __slots__ = ("default_context", "last_exit", "last_target", "stream")
+    __slots__ = ("default_context", "ident", "last_exit", "last_target", "stream")
 
     def __init__(self) -> None:
         self.default_context = Context(0)
+        self.ident = threading.get_ident()
         #: Call site of the last conversion of a tracked tensor to a plain number, for "not connected" errors.
         self.last_exit: tuple[CodeType, int, str] | None = None
         #: A weak reference to the target of the last reverse sweep, so that a gradient can be explained afterwards.

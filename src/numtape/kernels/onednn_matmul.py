@@ -6,7 +6,7 @@ import numpy as np
 
 from .._typing import Dtype, NDArray, Shape
 from .onednn_library import Library
-from .onednn_plan import BIAS, DST, SRC, WEIGHTS, Plan, Plans, address_of
+from .onednn_plan import BIAS, DST, SRC, WEIGHTS, Plan, Plans, address_of, contiguous_steps
 
 _plans = Plans(256)
 
@@ -33,11 +33,11 @@ def _plan(library: Library, a: NDArray, b: NDArray, bias: NDArray | None, dtype:
     plan = Plan(library)
     shape = (*a.shape[:-1], b.shape[-1])
     src, weights = (plan.layout(x.shape, x.dtype, _steps(x)) for x in (a, b))
-    dst = plan.layout(shape, dtype, _contiguous(shape))
+    dst = plan.layout(shape, dtype, contiguous_steps(shape))
     row = None
     if bias is not None:
         row_shape = (1,) * (len(shape) - 1) + shape[-1:]
-        row = plan.layout(row_shape, bias.dtype, _contiguous(row_shape))
+        row = plan.layout(row_shape, bias.dtype, contiguous_steps(row_shape))
     descriptor = plan.make(
         "primitive_desc",
         "matmul_primitive_desc_create",
@@ -58,10 +58,3 @@ def _plan(library: Library, a: NDArray, b: NDArray, bias: NDArray | None, dtype:
 
 def _steps(array: NDArray) -> Shape:
     return tuple(stride // array.itemsize for stride in array.strides)
-
-
-def _contiguous(shape: Shape) -> Shape:
-    steps = [1]
-    for length in reversed(shape[1:]):
-        steps.append(steps[-1] * length)
-    return tuple(reversed(steps))

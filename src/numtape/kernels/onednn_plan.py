@@ -39,6 +39,14 @@ def longs(numbers: Shape) -> Any:
     return (ctypes.c_int64 * 12)(*numbers)
 
 
+def contiguous_steps(shape: Shape) -> Shape:
+    """Return the strides, in elements, of an array of this shape without gaps."""
+    steps = [1]
+    for length in reversed(shape[1:]):
+        steps.append(steps[-1] * length)
+    return tuple(reversed(steps))
+
+
 class Arena(threading.local):
     """A buffer for each thread that all plans share, since a thread runs one of them at a time."""
 

@@ -98,20 +98,19 @@ class Reads:
             return
         name = names[0]
         owner, found = _definition(optimizer, name, after)
+        read = partial(_attribute_now, name, after)
         if isinstance(found, property) and isinstance(found.fget, FunctionType):
-            self._functions.append((lambda optimizer: getattr(type(optimizer), name, None), found))
+            self._functions.append((read, found))
             self._visit(optimizer, found.fget, owner)
-        elif name in vars(optimizer) and after is None:
-            self._plain.append(lambda optimizer: getattr(optimizer, name, _MISSING))
-        elif isinstance(found, FunctionType | staticmethod):
+        elif is_plain(read(optimizer)):
+            self._plain.append(read)
+        elif isinstance(found, FunctionType | staticmethod) and len(names) == 1:
             function: Any = getattr(found, "__func__", found)
-            self._is_fixed = self._is_fixed and len(names) == 1 and isinstance(function, FunctionType)
-            if after is None:
-                self._functions.append((lambda o: _function(getattr(o, name, None)), function))
+            self._functions.append((read, found))
             if isinstance(function, FunctionType):
                 self._visit(optimizer, function, owner if function is found else None)
-        elif is_plain(found):
-            self._plain.append(lambda optimizer: getattr(optimizer, name, _MISSING))
+            else:
+                self._is_fixed = False
         else:
             self._is_fixed = False
 
@@ -129,7 +128,7 @@ class Reads:
         elif not rest and isinstance(value, FunctionType) and value.__module__.partition(".")[0] != _PACKAGE:
             self._functions.append((read, value))
             self._visit(optimizer, value, None)
-        elif use.names != ["__class__"]:  # Without attributes, only super() uses it.
+        else:
             self._is_fixed = False
 
 
@@ -161,6 +160,12 @@ def _definition(optimizer: Any, name: str, after: type | None) -> tuple[type | N
     return None, _MISSING
 
 
+def _attribute_now(name: str, after: type | None, optimizer: Any) -> Any:
+    """Return an attribute as the optimizer or a class holds it; those of the object hide all but properties."""
+    found = _definition(optimizer, name, after)[1]
+    return found if after is not None or isinstance(found, property) else vars(optimizer).get(name, found)
+
+
 def _followed(start: _Reader, names: list[str], optimizer: Any) -> Any:
     value = start(optimizer)
     for name in names:
@@ -177,10 +182,6 @@ def _contents(closure: Any, place: int, optimizer: Any) -> Any:
         return closure[place].cell_contents
     except ValueError:  # Not assigned yet.
         return _MISSING
-
-
-def _function(found: Any) -> Any:
-    return getattr(found, "__func__", found)
 
 
 def _settings(function: FunctionType) -> Any:

@@ -47,6 +47,8 @@ class Rule:
         self._programs: dict[Any, Program | None] = {}
         self._reads: Reads | None = None
         self._function: FunctionType | None = None
+        #: How often the rule was looked at, since it called other functions than before.
+        self._generation = 0
 
     @property
     def option_names(self) -> set[str]:
@@ -110,7 +112,8 @@ class Rule:
                 else:
                     pattern.append(value)
         # What a rule reads from elsewhere is part of the program.
-        return numbers, (*pattern, self._read_elsewhere() if is_known else None)
+        elsewhere = self._read_elsewhere() if is_known else None
+        return numbers, (*pattern, self._generation, elsewhere)
 
     def _ascends(self, group: Group) -> bool:
         """Say whether to follow the gradient uphill, which the rule need not know; one that names the option does."""
@@ -125,6 +128,7 @@ class Rule:
         if self._reads is None or self._function is not function or not self._reads.is_current(optimizer):
             self._reads, self._function = Reads(optimizer, function), function
             self._programs.clear()
+            self._generation += 1
         return self._reads.values(optimizer)
 
     def program(self, group: Group, pattern: Any, layout: Layout, dtype: Dtype) -> Program | None:

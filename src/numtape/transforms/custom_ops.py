@@ -189,7 +189,9 @@ class _Declaration:
         """Return a rule as ops want it: a function whose parameters say what it reads."""
         parameters = "".join(f", {name}" for name in names)
         reads = ", ".join(f"{name!r}: {name}" for name in names)
-        rule: Function = eval(f"lambda moved_{parameters}: run_(moved_, {{{reads}}})", {"run_": run})
+        # Compiled as part of this file, so that what it calls is not taken for a user's line.
+        code = compile(f"lambda moved_{parameters}: run_(moved_, {{{reads}}})", __file__, "eval")
+        rule: Function = eval(code, {"run_": run})
         return rule
 
     def _transposed_pull(self, argument: str, pull: Rule | None) -> Function:
