@@ -260,8 +260,10 @@ class Selective(Dropping):
         """Tell whether a record is cheap; keep the expensive values that a cheap one is made of."""
         cost = _flops(record) + sum(self._cheap[link][0] for link in self._cheap_links(record))
         elements = max(1, record.nbytes // _itemsize(record))
-        if cost / elements < self.least_cost or self._is_skipped():
-            self._cheap[record] = (cost, self._block)
+        is_expensive = cost / elements >= self.least_cost
+        if not is_expensive or self._is_skipped():
+            # What is expensive and skipped all the same does not make what follows it expensive, too.
+            self._cheap[record] = (0.0 if is_expensive else cost, self._block)
             pin(record, operands, self._cheap)
         else:
             self._block = self.new_block()
