@@ -35,7 +35,7 @@ class Mutant:
 def in_place_of(mutant: Mutant) -> Iterator[None]:
     """Let the op run with the mutant's rules, and put its own back."""
     op = mutant.op
-    before = {slot: getattr(op, slot) for slot in Op.__slots__}
+    before = {slot: getattr(op, slot) for slot in Op.__slots__ if slot != "__weakref__"}
     try:
         op.pulls = tuple(mutant.replaced.get(rule, rule) for rule in op.pulls)
         op.pushes = tuple(mutant.replaced.get(rule, rule) for rule in op.pushes)

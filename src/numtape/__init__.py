@@ -146,6 +146,9 @@ _LAZY = {
 }
 _PACKAGES = frozenset(("data", "gradient_clipping", "nn", "optim", "train"))
 
+#: Names of other libraries, and what to write instead.
+_ELSEWHERE = {"jacrev": 'jacobian(f, mode="reverse")', "jacfwd": 'jacobian(f, mode="forward")'}
+
 TrackedTensor = Tensor
 manual_seed = seed
 detach = stop_gradient  # noqa: F405
@@ -162,18 +165,9 @@ def __getattr__(name: str) -> _Any:
         return found
     if name in _PACKAGES:
         return import_module(f".{name}", __name__)
-    raise errors.UnknownNameError(f"numtape: there is no {name!r}.{_near(name)}")
+    from .spelling import suggesting
 
-
-def _near(name: str) -> str:
-    """Suggest the name of the package that is spelled nearly like one."""
-    elsewhere = {"jacrev": 'jacobian(f, mode="reverse")', "jacfwd": 'jacobian(f, mode="forward")'}
-    if name in elsewhere:
-        return f" Did you mean nt.{elsewhere[name]}?"
-    import difflib
-
-    found = difflib.get_close_matches(name, [known for known in __dir__() if not known.startswith("_")], n=1)
-    return f" Did you mean nt.{found[0]}?" if found else ""
+    return suggesting(__name__, _ELSEWHERE)(name)
 
 
 def __dir__() -> list[str]:

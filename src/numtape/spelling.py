@@ -2,22 +2,24 @@
 
 import difflib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from .errors import UnknownNameError
 
 
-def suggesting(package: str) -> Callable[[str], Any]:
+def suggesting(package: str, elsewhere: Mapping[str, str] = MappingProxyType({})) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for a package that raises, and names what is spelled nearly like the unknown name.
 
     Args:
         package: the full name of the package.
+        elsewhere: names of other libraries, and what to write here.
     """
 
     def missing(name: str) -> NoReturn:
         known = [] if name.startswith("_") else [each for each in dir(sys.modules[package]) if not each.startswith("_")]
-        found = difflib.get_close_matches(name, known, n=1)
+        found = [elsewhere[name]] if name in elsewhere else difflib.get_close_matches(name, known, n=1)
         repair = f" Did you mean {package.replace('numtape', 'nt', 1)}.{found[0]}?" if found else ""
         raise UnknownNameError(f"{package}: there is no {name!r}.{repair}")
 

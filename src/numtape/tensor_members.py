@@ -352,7 +352,7 @@ class Members(Value):
 
 
 class Hook:
-    """A hook that was registered; `remove` takes it off."""
+    """A hook that was registered; `remove`, or the end of a ``with`` block, takes it off."""
 
     _numbers = itertools.count()
 
@@ -364,6 +364,12 @@ class Hook:
     def remove(self) -> None:
         """Take the hook off; doing it twice is fine."""
         self._hooks.pop(self._number, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
 
 
 def _rebuild(cls: type[Value], array: NDArray, requires_grad: bool, name: str | None) -> Any:

@@ -59,7 +59,7 @@ class Cell:
         """Return the records that `live_records` counts, oldest first. Slow: it asks the garbage collector."""
         from .record import Record
 
-        found = [holder for holder in gc.get_referrers(self) if isinstance(holder, Record)]
+        found = [holder for holder in gc.get_referrers(self) if type(holder) is Record]
         return sorted(found, key=lambda record: record.index)
 
 

@@ -118,7 +118,8 @@ def live_tapes() -> LiveTapes:
     items = gc.get_objects()
     states = _innermost([item for item in items if type(item) is State])
     contexts = [item for item in items if type(item) is Context]
-    tapes = [item for item in items if isinstance(item, RecordingTape)]
+    # By the type itself: to ask an object for its class may run code of another library.
+    tapes = [item for item in items if issubclass(type(item), RecordingTape)]
     del items
     places: dict[Cell, _Place] = {}
     found: list[_Place] = []

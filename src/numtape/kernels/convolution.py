@@ -11,11 +11,12 @@ merged into one product, whose result is then transposed.
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from .._typing import NDArray
+from .._typing import Dtype, NDArray, Shape
 
 Ints = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -24,6 +25,23 @@ Pairs = tuple[tuple[int, int], ...]
 _BLOCK_BYTES = 1 << 20
 #: A merged product has at least this many columns, so that reading the weight pays.
 _MERGED_COLUMNS = 1024
+
+
+class Convolution(NamedTuple):
+    """What a convolution is, but for the values."""
+
+    x: Shape
+    weight: Shape
+    out: Shape
+    dtype: Dtype
+    stride: Ints
+    padding: Pairs
+    dilation: Ints
+    groups: int
+
+    def work(self) -> int:
+        """Return how many multiplications it takes, which is the same for both of its transposes."""
+        return math.prod(self.out) * math.prod(self.weight[1:])
 
 
 def out_size(size: Ints, kernel: Ints, stride: Ints, padding: Pairs, dilation: Ints) -> Ints:

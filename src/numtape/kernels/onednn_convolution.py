@@ -4,12 +4,14 @@ Operands come and go in the layout of the arrays; a plan changes layouts on the 
 every time that was measured to decide when oneDNN is used.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
 from .._typing import Dtype, NDArray, Shape
+from .addresses import address_of
+from .convolution import Convolution
 from .onednn_library import Library
 from .onednn_plan import (
     BIAS,
@@ -22,67 +24,40 @@ from .onednn_plan import (
     WEIGHTS,
     Plan,
     Plans,
-    address_of,
     contiguous_steps,
     longs,
 )
 
-Ints = tuple[int, ...]
-Pairs = tuple[tuple[int, int], ...]
-
 _FORWARD_TRAINING = 64
 _DIRECT = 1
 
-_plans = Plans(256)
-
-
-class Convolution(NamedTuple):
-    """What a convolution is, but for the values."""
-
-    x: Shape
-    weight: Shape
-    out: Shape
-    dtype: Dtype
-    stride: Ints
-    padding: Pairs
-    dilation: Ints
-    groups: int
-
-    def grouped_weight(self) -> Shape:
-        """Return the weight's shape with an axis of groups, if there are several, as oneDNN wants it."""
-        if self.groups == 1:
-            return self.weight
-        return (self.groups, self.weight[0] // self.groups, *self.weight[1:])
-
-    def numbers(self) -> tuple[object, ...]:
-        """Return strides, dilations (0 for none) and paddings before and after."""
-        before, after = zip(*self.padding, strict=True)
-        return longs(self.stride), longs(tuple(d - 1 for d in self.dilation)), longs(before), longs(after)
+plans = Plans(256)
 
 
 def forward(library: Library, what: Convolution, x: NDArray, weight: NDArray, bias: NDArray | None) -> NDArray:
     """Return the convolution of `x` with `weight`, plus `bias`."""
-    if bias is None:
-        return _run("forward", what, lambda: _plan_forward(library, what, False), what.out, x, weight)
-    return _run("forward with bias", what, lambda: _plan_forward(library, what, True), what.out, x, weight, bias)
+    key = ("forward", what, bias is not None)
+    plan = plans.take(key) or _plan_forward(library, what, bias is not None)
+    return _run(key, plan, what, what.out, (x, weight) if bias is None else (x, weight, bias))
 
 
 def backward_data(library: Library, what: Convolution, y: NDArray, weight: NDArray) -> NDArray:
     """Return the transpose by the input."""
-    return _run("data", what, lambda: _plan_data(library, what), what.x, y, weight)
+    key = ("data", what)
+    return _run(key, plans.take(key) or _plan_data(library, what), what, what.x, (y, weight))
 
 
 def backward_weights(library: Library, what: Convolution, x: NDArray, y: NDArray) -> NDArray:
     """Return the transpose by the weight."""
-    return _run("weights", what, lambda: _plan_weights(library, what), what.weight, x, y)
+    key = ("weights", what)
+    return _run(key, plans.take(key) or _plan_weights(library, what), what, what.weight, (x, y))
 
 
-def _run(kind: str, what: Convolution, make: Callable[[], Plan], shape: Shape, *operands: NDArray) -> NDArray:
+def _run(key: Hashable, plan: Plan, what: Convolution, shape: Shape, operands: tuple[NDArray, ...]) -> NDArray:
     out = np.empty(shape, what.dtype)
     arrays = [np.ascontiguousarray(operand) for operand in operands]
-    plan = _plans.take((kind, what), make)
     plan.run(*map(address_of, arrays), address_of(out))
-    _plans.give_back((kind, what), plan)
+    plans.give_back(key, plan)
     return out
 
 
@@ -92,54 +67,50 @@ def _plan_forward(library: Library, what: Convolution, has_bias: bool) -> Plan:
     descriptor = _describe_forward(plan, what, bias)
     memories = {
         SRC: _operand(plan, descriptor, SRC, what.x, what.dtype),
-        WEIGHTS: _operand(plan, descriptor, WEIGHTS, what.grouped_weight(), what.dtype),
+        WEIGHTS: _operand(plan, descriptor, WEIGHTS, _grouped_weight(what), what.dtype),
     }
     if bias is not None:
         memories[BIAS] = plan.port(bias)
     return _finish(plan, descriptor, memories, DST, what.out, what.dtype)
 
 
-def _describe_forward(plan: Plan, what: Convolution, bias: int | None = None) -> int:
-    """Return the forward's descriptor, which those of the backward passes take as a hint."""
-    library = plan.library
-    src, weights, dst = (plan.free_layout(shape, what.dtype) for shape in (what.x, what.grouped_weight(), what.out))
-    return plan.make(
-        "primitive_desc",
-        "convolution_forward_primitive_desc_create",
-        *(library.engine, _FORWARD_TRAINING, _DIRECT, src, weights, bias, dst, *what.numbers(), library.attributes),
-    )
-
-
 def _plan_data(library: Library, what: Convolution) -> Plan:
     plan = Plan(library)
-    hint = _describe_forward(plan, what)
-    src, weights, dst = (plan.free_layout(shape, what.dtype) for shape in (what.x, what.grouped_weight(), what.out))
-    descriptor = plan.make(
-        "primitive_desc",
-        "convolution_backward_data_primitive_desc_create",
-        *(library.engine, _DIRECT, src, weights, dst, *what.numbers(), hint, library.attributes),
-    )
+    hint = _describe_forward(plan, what, None)
+    operands = (*_free_layouts(plan, what), *_numbers(what), hint, library.attributes)
+    descriptor = plan.describe("convolution_backward_data_primitive_desc_create", library.engine, _DIRECT, *operands)
     memories = {
         DIFF_DST: _operand(plan, descriptor, DIFF_DST, what.out, what.dtype),
-        WEIGHTS: _operand(plan, descriptor, WEIGHTS, what.grouped_weight(), what.dtype),
+        WEIGHTS: _operand(plan, descriptor, WEIGHTS, _grouped_weight(what), what.dtype),
     }
     return _finish(plan, descriptor, memories, DIFF_SRC, what.x, what.dtype)
 
 
 def _plan_weights(library: Library, what: Convolution) -> Plan:
     plan = Plan(library)
-    hint = _describe_forward(plan, what)
-    src, weights, dst = (plan.free_layout(shape, what.dtype) for shape in (what.x, what.grouped_weight(), what.out))
-    descriptor = plan.make(
-        "primitive_desc",
-        "convolution_backward_weights_primitive_desc_create",
-        *(library.engine, _DIRECT, src, weights, None, dst, *what.numbers(), hint, library.attributes),
-    )
+    hint = _describe_forward(plan, what, None)
+    src, weights, dst = _free_layouts(plan, what)
+    operands = (src, weights, None, dst, *_numbers(what), hint, library.attributes)
+    descriptor = plan.describe("convolution_backward_weights_primitive_desc_create", library.engine, _DIRECT, *operands)
     memories = {
         SRC: _operand(plan, descriptor, SRC, what.x, what.dtype),
         DIFF_DST: _operand(plan, descriptor, DIFF_DST, what.out, what.dtype),
     }
-    return _finish(plan, descriptor, memories, DIFF_WEIGHTS, what.grouped_weight(), what.dtype)
+    return _finish(plan, descriptor, memories, DIFF_WEIGHTS, _grouped_weight(what), what.dtype)
+
+
+def _describe_forward(plan: Plan, what: Convolution, bias: int | None) -> int:
+    """Return the forward's descriptor, which those of the backward passes take as a hint."""
+    src, weights, dst = _free_layouts(plan, what)
+    operands = (src, weights, bias, dst, *_numbers(what), plan.library.attributes)
+    return plan.describe(
+        "convolution_forward_primitive_desc_create", plan.library.engine, _FORWARD_TRAINING, _DIRECT, *operands
+    )
+
+
+def _free_layouts(plan: Plan, what: Convolution) -> list[int]:
+    """Return descriptors of input, weight and output, whose layouts oneDNN may choose."""
+    return [plan.free_layout(shape, what.dtype) for shape in (what.x, _grouped_weight(what), what.out)]
 
 
 def _operand(plan: Plan, descriptor: int, name: int, shape: Shape, dtype: Dtype) -> int:
@@ -160,3 +131,16 @@ def _finish(plan: Plan, descriptor: int, memories: dict[int, int], name: int, sh
         plan.step(descriptor, {**memories, name: inner})
         plan.reorder(inner, found, port, plain)
     return plan
+
+
+def _grouped_weight(what: Convolution) -> Shape:
+    """Return the weight's shape with an axis of groups, if there are several, as oneDNN wants it."""
+    if what.groups == 1:
+        return what.weight
+    return (what.groups, what.weight[0] // what.groups, *what.weight[1:])
+
+
+def _numbers(what: Convolution) -> tuple[Any, ...]:
+    """Return strides, dilations (0 for none) and paddings before and after."""
+    before, after = zip(*what.padding, strict=True)
+    return longs(what.stride), longs(tuple(d - 1 for d in what.dilation)), longs(before), longs(after)

@@ -7,20 +7,26 @@ import ctypes
 import functools
 import os
 import sys
-from importlib import metadata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import MissingExtraError
-from . import matrix_instructions
+from . import cpu
 
 PACKAGE = "onednn-cpu-gomp"
 #: The file, after the version of its interface that the calls below are written for.
 _FILE = "libdnnl.so.3"
-_CPU = 1
-_IN_ORDER = 1
+#: Constants of its interface: the kind of engine, the kind of stream, a query, who owns scratch memory.
+_CPU, _IN_ORDER, _IMPLEMENTATION, _USER = 1, 1, 8, 1
 #: Bits of the instruction sets that the library found.
 _AVX2, _AVX512_BF16, _AVX512_FP16, _AMX = 0x7, 0xE7, 0x1EF, 0xFEF
+#: How often its idle threads look for work before they sleep, about half a millisecond; the default, 15 ms, takes the
+#: time from NumPy's threads and from other processes.
+_SPINS = "10000"
+#: Variables by which users say that themselves.
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 #: Variables by which users limit the instruction sets themselves.
 _LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
@@ -40,6 +46,7 @@ _NAMES: dict[str, list[Any]] = {
     "primitive_attr_create": [ctypes.POINTER(_Handle)],
     "primitive_attr_set_scratchpad_mode": [_Handle, _Int],
     "primitive_desc_destroy": [_Handle],
+    "primitive_desc_query": [_Handle, _Int, _Int, _Handle],
     "primitive_create": [ctypes.POINTER(_Handle), _Handle],
     "primitive_destroy": [_Handle],
     "primitive_execute": [_Handle, _Handle, _Int, _Handle],
@@ -65,7 +72,7 @@ class Library:
             function.argtypes, function.restype = arguments, _Int
             self._functions[name] = function
         self._loaded = loaded
-        if not matrix_instructions.are_usable() and not any(map(os.environ.get, _LIMITS)):
+        if not cpu.has_tiles() and not any(map(os.environ.get, _LIMITS)):
             loaded.dnnl_set_max_cpu_isa(_AVX512_FP16)
         for name, returned in {
             "memory_desc_equal": _Int,
@@ -80,13 +87,15 @@ class Library:
         # Each call ends before it returns, so that one stream serves all threads.
         self.stream = self.made("stream_create", self.engine, _IN_ORDER)
         self.attributes = self.made("primitive_attr_create")
-        self.call("primitive_attr_set_scratchpad_mode", self.attributes, 1)
+        self.call("primitive_attr_set_scratchpad_mode", self.attributes, _USER)
         isa = loaded.dnnl_get_effective_cpu_isa()
         #: Without these instructions NumPy is not slower.
         self.has_vectors = isa & _AVX2 == _AVX2
-        self.has_bfloat16 = isa & _AVX512_BF16 == _AVX512_BF16
         self.has_float16 = isa & _AVX512_FP16 == _AVX512_FP16
-        self.has_tiles = isa & _AMX == _AMX
+        #: Whether products of bfloat16 are faster than those of float32.
+        self.has_fast_bfloat16 = isa & _AMX == _AMX or (
+            isa & _AVX512_BF16 == _AVX512_BF16 and cpu.has_full_dot_products()
+        )
         self.version = _version(loaded)
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -105,6 +114,12 @@ class Library:
         """Return the memory descriptor that a primitive's descriptor holds; it lives as long as that."""
         found: int | None = self._loaded.dnnl_primitive_desc_query_md(_Handle(primitive), query, 0)
         return found or 0
+
+    def implementation(self, primitive: int) -> str:
+        """Return the name of the code that a primitive's descriptor chose."""
+        name = ctypes.c_char_p()
+        self.call("primitive_desc_query", primitive, _IMPLEMENTATION, 0, ctypes.byref(name))
+        return (name.value or b"").decode()
 
     def is_equal(self, a: int, b: int) -> bool:
         """Say whether two memory descriptors describe the same layout."""
@@ -125,9 +140,24 @@ def _version(loaded: ctypes.CDLL) -> str:
     return f"{found.major}.{found.minor}.{found.patch}"
 
 
+@contextmanager
+def _short_waits() -> Iterator[None]:
+    """Let libgomp, which reads its variables once, when it is loaded, wait less; leave the environment as it was."""
+    if any(map(os.environ.get, _WAITING)):
+        yield
+        return
+    os.environ["GOMP_SPINCOUNT"] = _SPINS
+    try:
+        yield
+    finally:
+        del os.environ["GOMP_SPINCOUNT"]
+
+
 @functools.cache
 def _load() -> Library | str:
     """Return the library, or in one line why it is missing."""
+    from importlib import metadata  # Slow to import, and seldom needed.
+
     try:
         files = metadata.distribution(PACKAGE).files or []
     except metadata.PackageNotFoundError:
@@ -136,7 +166,9 @@ def _load() -> Library | str:
     if not paths or not sys.platform.startswith("linux"):
         return f"{PACKAGE} is installed, but has no {_FILE} for this system"
     try:
-        return Library(ctypes.CDLL(str(paths[0])))
+        with _short_waits():
+            loaded = ctypes.CDLL(str(paths[0]))
+        return Library(loaded)
     except (OSError, AttributeError, Refused) as error:
         return f"{PACKAGE} is installed, but does not load: {error}"
 

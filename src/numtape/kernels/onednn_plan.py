@@ -1,21 +1,21 @@
 """Plans of oneDNN primitives: made once for operands of given shapes and layouts, and run on many arrays.
 
-A plan has ports, memories that are pointed at the operands and the result anew in each run, and inner memories: operands
-in a layout that the primitive prefers, and scratch. The inner ones lie in an arena, of which each thread has one, as
+A plan has ports, memories that are pointed at operands and result anew in each run, and inner memories: scratch, and
+operands in a layout that the primitive prefers. The inner ones lie in an arena, of which each thread has one, as
 large as its largest plan needs. A plan is run by one thread at a time: `Plans` hands it out and takes it back.
 """
 
 import ctypes
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
 from .._typing import Dtype, NDArray, Shape
 from ..dtypes import bfloat16, float16, float32
-from .onednn_library import Library
+from .onednn_library import Library, Refused
 
 #: What oneDNN calls the dtypes.
 DTYPES: dict[Dtype, int] = {float16: 1, bfloat16: 2, float32: 3}
@@ -96,6 +96,13 @@ class Plan:
         """Return the descriptor of an array whose layout oneDNN may choose."""
         return self.make("memory_desc", "memory_desc_create_with_tag", len(shape), longs(shape), DTYPES[dtype], ANY)
 
+    def describe(self, name: str, *arguments: Any) -> int:
+        """Return the descriptor of a primitive; refuse code that is written to be right rather than fast."""
+        descriptor = self.make("primitive_desc", name, *arguments)
+        if self.library.implementation(descriptor).startswith("ref"):
+            raise Refused(f"oneDNN: {name} has no fast code for this.")
+        return descriptor
+
     def port(self, layout: int) -> int:
         """Return a memory that `run` points at the next of its arrays."""
         memory = self.make("memory", "memory_create", layout, self.library.engine, None)
@@ -115,15 +122,14 @@ class Plan:
         scratch = self.library.descriptor(descriptor, LAYOUT_OF[SCRATCHPAD])
         if scratch and self.library.byte_size(scratch):
             memories = {**memories, SCRATCHPAD: self.inner(scratch)}
-        arguments = (_Argument * len(memories))(*memories.items())
+        arguments = (_Argument * len(memories))(*(_Argument(*pair) for pair in memories.items()))
         self._steps.append((primitive, len(memories), arguments))
 
     def reorder(self, source: int, source_layout: int, target: int, target_layout: int) -> None:
         """Add a copy from one layout, or dtype, to another."""
         engine, attributes = self.library.engine, self.library.attributes
-        descriptor = self.make(
-            "primitive_desc", "reorder_primitive_desc_create", source_layout, engine, target_layout, engine, attributes
-        )
+        layouts = (source_layout, engine, target_layout, engine)
+        descriptor = self.describe("reorder_primitive_desc_create", *layouts, attributes)
         self.step(descriptor, {SRC: source, DST: target})
 
     def operand(self, layout: int, wanted: int) -> int:
@@ -159,13 +165,11 @@ class Plans:
         self._resting: OrderedDict[Hashable, list[Plan]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
-        """Return a plan that nobody runs; make one if there is none."""
+    def take(self, key: Hashable) -> Plan | None:
+        """Return a plan that nobody runs, or None if one must be made."""
         with self._lock:
             resting = self._resting.get(key)
-            if resting:
-                return resting.pop()
-        return make()
+            return resting.pop() if resting else None
 
     def give_back(self, key: Hashable, plan: Plan) -> None:
         """Keep a plan for the next who needs it; forget the one that was used longest ago if there are too many."""
@@ -177,9 +181,3 @@ class Plans:
 
     def __len__(self) -> int:
         return len(self._resting)
-
-
-def address_of(array: NDArray) -> int:
-    """Return where an array's first element lies; at a third of the cost of ``array.ctypes.data``."""
-    address: int = array.__array_interface__["data"][0]
-    return address

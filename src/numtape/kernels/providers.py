@@ -1,37 +1,189 @@
-"""Which library runs matrix products and convolutions: chosen here, once, for all ops."""
+"""Which library runs matrix products and convolutions: chosen here, in one place, for all ops.
 
-from collections.abc import Iterator
+NumPy can run everything. Others take what they are faster at, and return None for the rest.
+"""
+
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
 
 from .._typing import Dtype, NDArray
-from ..dtypes import HALF_DTYPES
+from ..dtypes import HALF_DTYPES, float32
+from ..errors import ArgumentError
+from . import convolution as plain
+from .convolution import Convolution, Ints, Pairs
 from .halves import to_float32, to_half
 
+#: Multiplications in a product, from which on oneDNN gains what calling it through ctypes costs.
+LEAST_PRODUCT = 1 << 20
+#: The same for a convolution, where NumPy has more to do around the products.
+LEAST_CONVOLUTION = 1 << 16
+
+#: What `provider` accepts: whichever is fastest, or one for everything that it can run.
+NAMES = ("auto", "numpy", "onednn")
+
+_chosen = "auto"
 _pinned: ContextVar[str | None] = ContextVar("numtape_pinned_provider", default=None)
+
+
+def provider(name: str | None = None) -> str:
+    """Choose who runs matrix products and convolutions in this process, and return who does.
+
+    Args:
+        name: "auto" (oneDNN if it is installed, where it is faster), "numpy", "onednn" (wherever it can), or None to
+            leave the choice as it is.
+
+    Raises:
+        ArgumentError: if there is no such provider.
+        MissingExtraError: if it is not installed, or does not load.
+
+    Example:
+        >>> nt.kernels.provider()
+        'auto'
+    """
+    global _chosen
+    if name is not None:
+        _chosen = _checked(name)
+    return active()
+
+
+def active() -> str:
+    """Return the provider chosen for the scope, or else for the process."""
+    return _pinned.get() or _chosen
 
 
 @contextmanager
 def pinned(name: str) -> Iterator[None]:
-    """Let one provider, "numpy" or "onednn", run everything within the scope, whatever is faster."""
-    token = _pinned.set(name)
+    """Let one provider run everything that it can within a scope, whatever was chosen for the process.
+
+    Raises:
+        ArgumentError: if there is no such provider.
+        MissingExtraError: if it is not installed, or does not load.
+
+    Example:
+        >>> from numtape.kernels import providers
+        >>> with providers.pinned("numpy"):
+        ...     providers.active()
+        'numpy'
+    """
+    token = _pinned.set(_checked(name))
     try:
         yield
     finally:
         _pinned.reset(token)
 
 
-def matmul(a: NDArray, b: NDArray, dtype: Dtype | None = None) -> NDArray:
-    """Return ``a @ b`` of arrays of one dtype; halves are added up in float32 and rounded once.
+def _checked(name: str) -> str:
+    if name not in NAMES:
+        raise ArgumentError(f"provider: {name!r} is not one; use 'auto', 'numpy' or 'onednn'.")
+    if name == "onednn":
+        from .onednn_library import library
+
+        library()  # Raises if it is missing.
+    return name
+
+
+def describe() -> str:
+    """Return in one line which providers there are, and why one is missing."""
+    from .onednn_library import library, why_missing
+
+    reason = why_missing()
+    found = f"NumPy, oneDNN {library().version}" if reason is None else f"NumPy; {reason}"
+    return found if active() == "auto" else f"{found} (chosen: {active()})"
+
+
+def _by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray | None:
+    """Let oneDNN run a kernel if it may and can; return None if NumPy has to."""
+    choice = _pinned.get() or _chosen
+    if choice == "numpy" or (work < least and choice != "onednn"):
+        return None
+    from . import onednn  # With all that it needs, which small programs do not.
+
+    run: Callable[..., NDArray | None] = getattr(onednn, kernel)
+    return run(*arguments)
+
+
+def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | None = None) -> NDArray:
+    """Return ``a @ b + bias`` of arrays of one dtype; halves are added up in float32 and rounded once, at the end.
 
     Args:
         a: of shape (..., m, k).
         b: of shape (..., k, n).
-        dtype: of the result, for halves: float32, or None for their own.
+        bias: of shape (n,), or None.
+        dtype: of the result for half operands: float32, or None for their own.
+
+    Example:
+        >>> from numtape.kernels import providers
+        >>> providers.matmul(np.ones((2, 3), nt.bfloat16), np.ones((3, 1), nt.bfloat16))
+        array([[3],
+               [3]], dtype=bfloat16)
     """
-    if a.dtype not in HALF_DTYPES:
-        return np.matmul(a, b)
-    product = np.matmul(to_float32(a), to_float32(b))
-    return product if dtype is not None and dtype != a.dtype else to_half(product, a.dtype)
+    working = a.dtype
+    if working in HALF_DTYPES:
+        return _half_product(a, b, bias, dtype or working)
+    if working is float32 and b.dtype is float32:
+        done = _by_onednn("matmul", a.size * b.shape[-1], LEAST_PRODUCT, a, b, bias, float32)
+        if done is not None:
+            return done
+    # np.matmul does not use BLAS for a column times a row.
+    is_outer = a.ndim == b.ndim == 2 and a.shape[1] == 1 == b.shape[0]
+    out: NDArray = np.dot(a, b) if is_outer else np.matmul(a, b)
+    if bias is not None:
+        out += bias
+    return out
+
+
+def _half_product(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArray:
+    wide_bias = None if bias is None else np.ascontiguousarray(to_float32(bias))
+    done = _by_onednn("matmul", a.size * b.shape[-1], LEAST_PRODUCT, a, b, wide_bias, dtype)
+    if done is not None:
+        return done
+    out = matmul(to_float32(a), to_float32(b), wide_bias)
+    return to_half(out, dtype) if dtype in HALF_DTYPES else out
+
+
+def conv(
+    x: NDArray, weight: NDArray, bias: NDArray | None, stride: Ints, padding: Pairs, dilation: Ints, groups: int
+) -> NDArray:
+    """Return the sum over channels and kernel places of weight times input, for each window, plus `bias`."""
+    windows = plain.out_size(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    out_shape = (len(x), len(weight), *windows)
+    what = Convolution(x.shape, weight.shape, out_shape, x.dtype, stride, padding, dilation, groups)
+    done = _by_onednn("conv", what.work(), LEAST_CONVOLUTION, what, x, weight, bias)
+    if done is not None:
+        return done
+    if x.dtype not in HALF_DTYPES:
+        return plain.conv(x, weight, bias, stride, padding, dilation, groups)
+    wide_bias = None if bias is None else to_float32(bias)
+    return to_half(conv(to_float32(x), to_float32(weight), wide_bias, stride, padding, dilation, groups), x.dtype)
+
+
+def conv_input(
+    y: NDArray, weight: NDArray, size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
+) -> NDArray:
+    """Return the transpose of `conv` by its input, which has the given size."""
+    x_shape = (len(y), weight.shape[1] * groups, *size)
+    what = Convolution(x_shape, weight.shape, y.shape, y.dtype, stride, padding, dilation, groups)
+    done = _by_onednn("conv_input", what.work(), LEAST_CONVOLUTION, what, y, weight)
+    if done is not None:
+        return done
+    if y.dtype not in HALF_DTYPES:
+        return plain.conv_input(y, weight, size, stride, padding, dilation, groups)
+    return to_half(conv_input(to_float32(y), to_float32(weight), size, stride, padding, dilation, groups), y.dtype)
+
+
+def conv_weight(
+    x: NDArray, y: NDArray, kernel: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
+) -> NDArray:
+    """Return the transpose of `conv` by its weight, which has a kernel of the given size."""
+    weight_shape = (y.shape[1], x.shape[1] // groups, *kernel)
+    what = Convolution(x.shape, weight_shape, y.shape, x.dtype, stride, padding, dilation, groups)
+    done = _by_onednn("conv_weight", what.work(), LEAST_CONVOLUTION, what, x, y)
+    if done is not None:
+        return done
+    if x.dtype not in HALF_DTYPES:
+        return plain.conv_weight(x, y, kernel, stride, padding, dilation, groups)
+    return to_half(conv_weight(to_float32(x), to_float32(y), kernel, stride, padding, dilation, groups), x.dtype)

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import OperandError
-from .hooks import Handle, Hooks, register
+from ..tensor_members import Hook
+from .hooks import Hooks, register
 
 
 class Hooked:
@@ -14,7 +15,7 @@ class Hooked:
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
+    ) -> Hook:
         """Call ``hook(module, args)`` before each forward; what it returns, unless None, replaces the arguments.
 
         Args:
@@ -27,7 +28,7 @@ class Hooked:
         """
         return register(self._made_hooks(hook).before, hook, prepend, with_kwargs)
 
-    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Hook:
         """Call ``hook(module, grad_input, grad_output)`` when a backward has computed the gradients of the input.
 
         Both are tuples, with None for what has no gradient. What the hook returns, unless None, replaces `grad_input`;
@@ -48,7 +49,7 @@ class Hooked:
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
+    ) -> Hook:
         """Call ``hook(module, args, output)`` after each forward; what it returns, unless None, replaces the output.
 
         Args:

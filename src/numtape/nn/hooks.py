@@ -1,7 +1,7 @@
 """Functions that are called before and after a module's forward, and after its backward."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..tensor_members import Hook
 from .backward_hooks import BackwardPass
@@ -10,16 +10,6 @@ if TYPE_CHECKING:
     from .module import Module
 
 Function = Callable[..., Any]
-
-
-class Handle(Hook):
-    """A hook of a module that was registered; `remove`, or the end of a ``with`` block, takes it off."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
 
 
 class _WithKeywords:
@@ -43,7 +33,7 @@ class Hooks:
         self.backward: dict[int, Function] = {}
         for hooks, functions in zip((self.before, self.after, self.backward), kinds, strict=False):
             for function in functions:
-                Handle(hooks, function)
+                Hook(hooks, function)
 
     def __reduce__(self) -> Any:
         # Numbers of handles hold in one process only, so that a copy takes new ones.
@@ -68,11 +58,9 @@ class Hooks:
         return out if watching is None else watching.leave(out)
 
 
-def register(
-    hooks: dict[int, Function], function: Function, prepend: bool = False, with_kwargs: bool = False
-) -> Handle:
+def register(hooks: dict[int, Function], function: Function, prepend: bool = False, with_kwargs: bool = False) -> Hook:
     """Add a hook as the last one, or as the first one with `prepend`, and return its handle."""
-    handle = Handle(hooks, _WithKeywords(function) if with_kwargs else function)
+    handle = Hook(hooks, _WithKeywords(function) if with_kwargs else function)
     if prepend:
         others = {number: each for number, each in hooks.items() if number != handle._number}
         for number in others:

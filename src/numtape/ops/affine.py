@@ -11,6 +11,7 @@ from ..core import batching
 from ..core.declare import differentiable
 from ..core.op import Op
 from ..errors import ShapeError
+from ..kernels import providers
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
 
@@ -20,18 +21,22 @@ def _rows(x: Array, shape: Shape) -> Array:
     return x.reshape((math.prod(shape[:-1]), shape[-1]))
 
 
+def _matmul(a: Array, b: Array) -> Array:
+    """Return the product of two matrices, or of a vector and one; arrays or tensors."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return providers.matmul(a, b)
+    return a @ b
+
+
 def _product(x: Array, matrix: Array) -> Array:
     """Return the product of `x`, with any leading axes, and a matrix, as one large product."""
     if len(x.shape) <= 2:
-        return x @ matrix
-    return (_rows(x, x.shape) @ matrix).reshape((*x.shape[:-1], matrix.shape[1]))
+        return _matmul(x, matrix)
+    return _matmul(_rows(x, x.shape), matrix).reshape((*x.shape[:-1], matrix.shape[1]))
 
 
 def _pull_weight(g: Array, x: Array, weight_shape: Shape) -> Array:
-    columns, rows = _rows(g, (*x.shape[:-1], weight_shape[0])).swapaxes(0, 1), _rows(x, x.shape)
-    if rows.shape[0] == 1 and isinstance(columns, np.ndarray) and isinstance(rows, np.ndarray):
-        return np.dot(columns, rows)  # As matmul, but that does not use BLAS for a column times a row.
-    return columns @ rows
+    return _matmul(_rows(g, (*x.shape[:-1], weight_shape[0])).swapaxes(0, 1), _rows(x, x.shape))
 
 
 def _pull_bias(g: Array, out_shape: Shape) -> Array:
@@ -58,6 +63,7 @@ def _reference(x: Any, weight: Any, bias: Any = None) -> Any:
     ),
     cost=lambda out, x, weight, bias=None: 2 * math.prod(out) * (x[-1] + 1),
     precision="lower",
+    native_half=True,
     batch=_batch,
     reference=_reference,
     samples=lambda: [
@@ -115,10 +121,9 @@ def linear(x: Array, weight: Array, bias: Array = None, /) -> Array:
         array([21.])
     """
     _check(np.shape(x), np.shape(weight), None if bias is None else np.shape(bias))
-    out = _product(x, weight.T)
-    if bias is not None:
-        out += bias
-    return out
+    rows = x if x.ndim <= 2 else _rows(x, x.shape)
+    out = providers.matmul(rows, weight.T, bias)
+    return out if x.ndim <= 2 else out.reshape((*x.shape[:-1], weight.shape[0]))
 
 
 def _check(x: Shape, weight: Shape, bias: Shape | None) -> None:

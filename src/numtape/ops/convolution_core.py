@@ -16,6 +16,7 @@ from ..core.declare import differentiable, linear
 from ..core.op import Op
 from ..errors import ArgumentError, ShapeError
 from ..kernels import convolution as kernels
+from ..kernels import providers
 from ..kernels.convolution import Ints, Pairs
 from .reductions import sum
 from .samples import rejected, sample, values
@@ -236,6 +237,7 @@ def _push_bias(t: Array, out_shape: Shape) -> Array:
     linear=frozenset(("x", "weight")),
     cost=lambda out, x, weight, *bias, **params: 2 * math.prod(out) * math.prod(weight[1:]),
     precision="lower",
+    native_half=True,
     batch=_conv_batch,
     reference=conv_reference,
     samples=lambda: [
@@ -278,7 +280,7 @@ def conv(
     _check_windows(name, x.shape, weight.shape[2:], padding, dilation)
     if bias is not None:
         check_bias(name, bias, weight.shape[0])
-    return kernels.conv(x, weight, bias, stride, padding, dilation, groups)
+    return providers.conv(x, weight, bias, stride, padding, dilation, groups)
 
 
 def _input_by_weight(
@@ -293,6 +295,7 @@ def _input_by_weight(
     transposes={"x": _push_x, "weight": _input_by_weight},
     cost=lambda out, x, weight, **params: 2 * math.prod(x) * math.prod(weight[1:]),
     precision="lower",
+    native_half=True,
     batch=_conv_input_batch,
     samples=lambda: [
         *(
@@ -337,7 +340,7 @@ def conv_input(
             f"{name}: x has shape {x.shape} and weight has shape {weight.shape}; an output of size {size} takes an "
             f"input of size {expected}."
         )
-    return kernels.conv_input(x, weight, size, stride, padding, dilation, groups)
+    return providers.conv_input(x, weight, size, stride, padding, dilation, groups)
 
 
 def _weight_by_x(
@@ -351,6 +354,7 @@ def _weight_by_x(
     transposes={"x": _weight_by_x, "y": _push_weight},
     cost=lambda out, x, y, **params: 2 * math.prod(y) * math.prod(out[1:]),
     precision="lower",
+    native_half=True,
     batch=_conv_weight_batch,
     samples=lambda: [
         *(
@@ -398,4 +402,4 @@ def conv_weight(
         raise ArgumentError(
             f"conv_weight: groups is {groups}; it must divide the channels of x ({x.shape[1]}) and y ({y.shape[1]})."
         )
-    return kernels.conv_weight(x, y, kernel, stride, padding, dilation, groups)
+    return providers.conv_weight(x, y, kernel, stride, padding, dilation, groups)

@@ -11,6 +11,7 @@ from ..core import batching
 from ..core.declare import composed, linear
 from ..core.op import Op
 from ..errors import ShapeError
+from ..kernels import providers
 from .arithmetic import mul
 from .contractions import shape_of, tensordot
 from .products import as_array, flat, moved_axis
@@ -28,10 +29,8 @@ def _multiply(a: Any, b: Any) -> Any:
     # A stack of matrices times one matrix is one large product of the stack's rows.
     if a.ndim > 2 and b.ndim <= 2 and a.flags.c_contiguous:
         rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
-        return np.matmul(rows, b).reshape(a.shape[:-1] + b.shape[1:])
-    if a.ndim == b.ndim == 2 and a.shape[1] == 1 == b.shape[0]:
-        return np.dot(a, b)  # np.matmul does not use BLAS for a column times a row.
-    return np.matmul(a, b)
+        return providers.matmul(rows, b).reshape(a.shape[:-1] + b.shape[1:])
+    return providers.matmul(a, b)
 
 
 def _matmul_a(g: Array, a_shape: Shape, b: Array) -> Array:
@@ -54,7 +53,7 @@ def _matmul_b(g: Array, b_shape: Shape, a: Array) -> Array:
     if len(b_shape) <= 2 and len(a.shape) > 2:
         count = math.prod(a.shape[:-1])
         a, g = a.reshape((count, a.shape[-1])), g.reshape((count, *b_shape[1:]))
-    return a.swapaxes(-1, -2) @ g
+    return _product(a.swapaxes(-1, -2), g)
 
 
 def _matmul_cost(out: Shape, a: Shape, b: Shape) -> int:
@@ -82,6 +81,7 @@ def _matmul_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], para
     transposes=dict(a=_matmul_a, b=_matmul_b),
     cost=_matmul_cost,
     precision="lower",
+    native_half=True,
     batch=_matmul_batch,
     numpy=(np.matmul, np.linalg.matmul),
     also=("mm", "bmm"),

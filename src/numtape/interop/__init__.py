@@ -1,0 +1,1 @@
+"""Other packages' solvers, matrices and transforms, with derivatives: one module for each package."""

@@ -1,0 +1,14 @@
+"""SciPy, which is optional: it is imported when a function first needs it."""
+
+import importlib
+from typing import Any
+
+from ..errors import MissingExtraError
+
+
+def scipy_part(name: str, part: str) -> Any:
+    """Return a part of SciPy, such as "optimize", for the function `name`."""
+    try:
+        return importlib.import_module(f"scipy.{part}")
+    except ImportError as error:
+        raise MissingExtraError(f"{name}: needs SciPy; pip install numtape[scipy]") from error

@@ -1,0 +1,140 @@
+"""`minimize`: SciPy's minimisers on functions of trees, with the derivatives that each method takes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._typing import NDArray
+from ..arguments import title
+from ..jacobians import hessian
+from .bounds import as_bounds
+from .functions import Objective, Residuals, solving
+from .loading import scipy_part
+from .results import Solution, verdict
+from .vectors import Layout, flat
+
+#: Methods that take no derivative, those that take products with the Hessian, and those that take all of it.
+_WITHOUT_GRADIENT = frozenset(("nelder-mead", "powell", "cobyla", "cobyqa"))
+_WITH_PRODUCTS = frozenset(("newton-cg", "trust-ncg", "trust-krylov", "trust-constr"))
+_WITH_HESSIAN = frozenset(("dogleg", "trust-exact"))
+
+
+def minimize(
+    function: Callable[..., Any],
+    x0: Any,
+    args: tuple[Any, ...] = (),
+    *,
+    method: Any = None,
+    bounds: Any = None,
+    constraints: Any = (),
+    tol: float | None = None,
+    callback: Callable[[Any], Any] | None = None,
+    options: dict[str, Any] | None = None,
+) -> Solution:
+    """Minimise a scalar function of a tree with `scipy.optimize.minimize`, which gets exact derivatives.
+
+    Methods that use a gradient get it by one reverse sweep; "Newton-CG", "trust-ncg", "trust-krylov" and "trust-constr"
+    get products with the Hessian, "dogleg" and "trust-exact" the Hessian.
+
+    Args:
+        function: takes a tree of tensors, and `args`, and returns a scalar.
+        x0: where to start: tensors, arrays, numbers or a tree of them. A list or tuple of numbers is an array.
+        args: further arguments of `function`, passed on as they are.
+        method: as SciPy's.
+        bounds: a tuple (lower, upper) of trees like `x0`; a number stands for all elements, None for no bound. Or, as
+            SciPy's, `Bounds` or a pair for each element.
+        constraints: as SciPy's, with functions of trees; their Jacobians are not asked for.
+        tol: as SciPy's.
+        callback: is called with the point, as a tree, after each iteration; raise StopIteration to stop.
+        options: as SciPy's.
+
+    Returns:
+        A `Solution`: `x` in the structure of `x0`, `fun`, `success`, `message`, and SciPy's result as `scipy`.
+
+    Warns:
+        SolverWarning: if the solver did not converge; `success` is then False.
+
+    Example:
+        >>> from numtape.interop.scipy import minimize
+        >>> found = minimize(lambda p: (p["a"] - 1.0) ** 2 + (p["b"] + 2.0) ** 2, {"a": 0.0, "b": 0.0})
+        >>> round(found.x["a"], 6), round(found.x["b"], 6)
+        (1.0, -2.0)
+    """
+    name = "minimize"
+    optimize = scipy_part(name, "optimize")
+    layout = Layout(name, "x0", x0)
+    objective = Objective(name, function, layout, _as_args(args))
+    sides = as_bounds(name, layout, bounds, takes_pairs=True)
+    kind = method.lower() if isinstance(method, str) else method
+    objective.start(differentiates=kind not in _WITHOUT_GRADIENT)
+    with solving():
+        result = optimize.minimize(
+            objective.value if kind in _WITHOUT_GRADIENT else objective.value_and_gradient,
+            layout.vector,
+            method=method,
+            **_derivatives(objective, kind),
+            bounds=None if sides is None else optimize.Bounds(*sides),
+            constraints=_as_constraints(optimize, layout, constraints),
+            tol=tol,
+            callback=None if callback is None else _as_callback(layout, callback),
+            options=options,
+        )
+    success, message = verdict(name, result)
+    return Solution(layout.results(result.x), float(result.fun), success, message, result, layout.names)
+
+
+def _as_args(args: Any) -> tuple[Any, ...]:
+    """Return further arguments as a tuple; a single one may come without."""
+    return args if isinstance(args, tuple) else (args,)
+
+
+def _derivatives(objective: Objective, kind: Any) -> dict[str, Any]:
+    """Return what a method takes of derivatives."""
+    if kind in _WITHOUT_GRADIENT:
+        return {}
+    if kind in _WITH_HESSIAN:
+        return {"jac": True, "hess": objective.hessian}
+    # A method of the user's own may ask for products.
+    return {"jac": True, "hessp": objective.hessian_product if kind in _WITH_PRODUCTS or callable(kind) else None}
+
+
+def _as_callback(layout: Layout, callback: Callable[[Any], Any]) -> Callable[..., Any]:
+    def called(vector: NDArray, *state: Any) -> Any:
+        return callback(layout.results(vector))
+
+    return called
+
+
+def _as_constraints(optimize: Any, layout: Layout, constraints: Any) -> Any:
+    """Return constraints of trees as constraints of vectors, with their derivatives."""
+    given = constraints if isinstance(constraints, list | tuple) else [constraints]
+    return [_as_constraint(optimize, layout, constraint) for constraint in given]
+
+
+def _as_constraint(optimize: Any, layout: Layout, constraint: Any) -> Any:
+    if isinstance(constraint, dict) and callable(constraint.get("fun")):
+        values = Residuals("minimize", constraint["fun"], layout, _as_args(constraint.get("args", ())))
+        return {"type": constraint.get("type"), "fun": values.plain, "jac": values.jacobian}
+    if isinstance(constraint, optimize.NonlinearConstraint):
+        values = Residuals("minimize", constraint.fun, layout, ())
+        return optimize.NonlinearConstraint(
+            values.plain,
+            constraint.lb,
+            constraint.ub,
+            jac=values.jacobian,
+            hess=lambda vector, weights: _weighted_hessian(values, vector, weights),
+            keep_feasible=constraint.keep_feasible,
+        )
+    return constraint
+
+
+def _weighted_hessian(values: Residuals, vector: NDArray, weights: NDArray) -> NDArray:
+    """Return the sum of the Hessians of several values, each with its weight."""
+
+    def weighted(x: Any) -> Any:
+        return (flat(values(x)) * weights).sum()
+
+    weighted.__name__ = title(values.function)
+    with solving():
+        return np.asarray(hessian(weighted)(values.point(vector)), np.float64)
