@@ -11,44 +11,53 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.sparse import diags_array, sparray
+from scipy.sparse import diags_array
 from scipy.sparse.linalg import spsolve
 
 import numtape as nt
 
 
+FOCAL = 800.0
+
+
 def main(
-    cameras: int = 8, points: int = 120, pixels: float = 1.0, seed: int = 0, plot: str | None = None
+    cameras: int = 8, points: int = 120, noise: float = 1.0, seed: int = 0, plot: str | None = None
 ) -> dict[str, Any]:
-    """Start from wrong cameras and points; return the errors of both before and after, in pixels and lengths."""
+    """Start from wrong cameras and points; return how far off pictures and points are, before and after."""
     rng = np.random.default_rng(seed)
-    true_poses, true_points = world(cameras, points, rng)
-    # Who sees what: each point is missed by some cameras.
+    true_poses, truth = world(cameras, points, rng)
+    # Each camera misses some points.
     camera, point = np.nonzero(rng.random((cameras, points)) < 0.7)
-    focal = 800.0
-    noise = pixels * rng.standard_normal((len(camera), 2))
-    seen = project(true_poses[camera], true_points[point]) * focal + noise
+    seen = FOCAL * project(true_poses[camera], truth[point]) + noise * rng.standard_normal((len(camera), 2))
 
-    def residuals(flat: nt.Tensor) -> nt.Tensor:
-        poses, places = flat[: 6 * cameras].reshape(cameras, 6), flat[6 * cameras :].reshape(points, 3)
-        return ((project(poses[camera], places[point]) * focal - seen) / pixels).reshape(-1)
+    def residuals(unknown: nt.Tensor) -> nt.Tensor:
+        poses, places = unknown[: 6 * cameras].reshape(cameras, 6), unknown[6 * cameras :].reshape(points, 3)
+        return (FOCAL * project(poses[camera], places[point]) - seen).reshape(-1)
 
-    start = np.concatenate(
-        [
-            (true_poses + 0.05 * rng.standard_normal(true_poses.shape)).ravel(),
-            (true_points + 0.2 * rng.standard_normal(true_points.shape)).ravel(),
-        ]
-    )
+    start = np.concatenate([true_poses.ravel(), truth.ravel()])
+    start += np.repeat((0.05, 0.2), (6 * cameras, 3 * points)) * rng.standard_normal(len(start))
     jacobian = nt.jacobian(residuals, sparse=True)
-    found, costs = levenberg_marquardt(residuals, jacobian, start)
+    unknown, pixels = levenberg_marquardt(residuals, jacobian, start)
 
-    share = jacobian(start).nnz / (2 * len(camera) * len(start))
-    places = aligned(found[6 * cameras :].reshape(points, 3), true_points)
-    first_places = aligned(start[6 * cameras :].reshape(points, 3), true_points)
-    error, first_error = (np.sqrt(np.mean((p - true_points) ** 2)) for p in (places, first_places))
+    before, after = (aligned(x[6 * cameras :].reshape(points, 3), truth) for x in (start, unknown))
+    first_error, error = (float(np.sqrt(np.mean((places - truth) ** 2))) for places in (before, after))
+    pattern = jacobian(start)
+    share = pattern.nnz / np.prod(pattern.shape)
+    # Noise that the unknowns could not follow; seven of them move, turn and scale the world and follow nothing.
+    expected = noise * np.sqrt(1.0 - (len(start) - 7) / (2 * len(camera)))
     print(f"{2 * len(camera)} residuals, {len(start)} unknowns; {share:.1%} of the Jacobian is not zero")
-    print(f"off by {pixels * costs[0]:.1f} pixels at first, {pixels * costs[-1]:.3f} after {len(costs) - 1} steps")
-    print(f"points off by {first_error:.3f} at first, {error:.4f} in the end")
+    print(f"pictures off by {pixels[0]:.1f} pixels at first, by {pixels[-1]:.3f} after {len(pixels) - 1} steps")
+    print(f"(noise alone leaves {expected:.3f}); points off by {first_error:.3f} at first, by {error:.4f} in the end")
+    if plot:
+        draw(plot, truth, before, after, pattern)
+    return {
+        "pixels": pixels[-1],
+        "expected": expected,
+        "error": error,
+        "first_error": first_error,
+        "steps": len(pixels) - 1,
+        "share": share,
+    }
 
 
 def project(poses: nt.Tensor, places: nt.Tensor) -> nt.Tensor:
@@ -64,38 +73,38 @@ def project(poses: nt.Tensor, places: nt.Tensor) -> nt.Tensor:
 
 
 def levenberg_marquardt(
-    residuals: Callable[[Any], Any], jacobian: Callable[[np.ndarray], sparray], x: np.ndarray, steps: int = 50
+    residuals: Callable[[Any], Any], jacobian: Callable[[np.ndarray], Any], x: np.ndarray, steps: int = 50
 ) -> tuple[np.ndarray, list[float]]:
-    """Return where the sum of squares is least, and the root mean squares on the way."""
-    damping, r = 1e-3, residuals(x)
-    sizes = [np.sqrt(np.mean(r**2))]
-    for _ in range(steps):
+    """Return where the sum of squares is least, and the root mean squares on the way there."""
+    r, damping = residuals(x), 1e-3
+    sizes = [float(np.sqrt(np.mean(r**2)))]
+    while len(sizes) <= steps and damping < 1e9:
         j = jacobian(x)
         normal, slope = (j.T @ j).tocsc(), j.T @ r
-        is_better = False
-        while not is_better and damping < 1e12:
-            trial = x - spsolve(normal + diags_array(damping * normal.diagonal()), slope)
+        # Between a step of Gauss and Newton and a short one downhill: damped more until the sum falls.
+        while damping < 1e9:
+            trial = x - spsolve(normal + diags_array(damping * normal.diagonal(), format="csc"), slope)
             new = residuals(trial)
-            is_better = new @ new < r @ r
-            damping *= 0.2 if is_better else 5.0
-        if not is_better:
+            if new @ new < r @ r:
+                break
+            damping *= 5.0
+        else:
             break
-        x, r = trial, new
-        sizes.append(np.sqrt(np.mean(r**2)))
+        x, r, damping = trial, new, damping / 5.0
+        sizes.append(float(np.sqrt(np.mean(r**2))))
         if sizes[-1] > (1.0 - 1e-9) * sizes[-2]:
             break
     return x, sizes
 
 
 def world(cameras: int, points: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return cameras on a circle that look at its middle, and points on a helix and on the ground."""
-    height = np.linspace(-1.0, 1.0, points)
-    wide = np.stack([np.cos(9.0 * height), height, np.sin(9.0 * height)], axis=1)
-    places = wide + 0.05 * rng.standard_normal(wide.shape)
+    """Return cameras that walk a third of the way round a spring and look at it, and the points of the spring."""
+    turns = np.linspace(-3.0 * np.pi, 3.0 * np.pi, points)
+    places = np.stack([np.cos(turns), turns / (3.0 * np.pi), np.sin(turns)], axis=1)
     poses = np.zeros((cameras, 6))
-    # A camera at angle a around the vertical sees the world turned by -a, five lengths away.
     poses[:, 1] = np.linspace(0.0, 2.0, cameras)
     poses[:, 5] = 5.0
+    poses += 0.02 * rng.standard_normal(poses.shape)
     return poses, places
 
 
@@ -105,6 +114,25 @@ def aligned(places: np.ndarray, truth: np.ndarray) -> np.ndarray:
     u, s, v = np.linalg.svd(b.T @ a)
     signs = np.array([1.0, 1.0, np.sign(np.linalg.det(u @ v))])
     return truth.mean(axis=0) + (s @ signs) / np.sum(a * a) * a @ (u * signs @ v).T
+
+
+def draw(path: str, truth: np.ndarray, before: np.ndarray, after: np.ndarray, pattern: Any) -> None:
+    """Save a picture: the points at first and in the end, and where the Jacobian is not zero."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    for number, places, title in ((1, before, "at first"), (2, after, "in the end")):
+        axes = figure.add_subplot(1, 3, number, projection="3d")
+        # The vertical is the second axis.
+        axes.plot(*truth[:, (0, 2, 1)].T, color="black", linewidth=1.0, label="truth")
+        axes.plot(*places[:, (0, 2, 1)].T, "o", color="tab:orange", markersize=3, label="points")
+        axes.set(title=title, xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), zlim=(-1.5, 1.5))
+        axes.set_box_aspect((1, 1, 1))
+        axes.legend(loc="upper left", frameon=False)
+    axes = figure.add_subplot(1, 3, 3)
+    axes.spy(pattern, markersize=0.6, aspect="auto", color="tab:blue")
+    axes.set(title="the Jacobian", xlabel="cameras, then points", ylabel="residuals", xticks=[], yticks=[])
+    figure.savefig(path, dpi=120)
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ class Problem:
 
     def fit(self, start: int = 2) -> CurveFit:
         """Fit the model from one of the two starts."""
-        # To the last digit: the tolerances are those of rounding.
-        tolerances = dict(ftol=1e-15, xtol=1e-15, gtol=1e-15, x_scale="jac", max_nfev=20000)
+        # To the last digit that rounding leaves.
+        tolerances = dict(ftol=1e-15, xtol=1e-15, gtol=1e-15, x_scale="jac", max_nfev=20000, polish=True)
         start_values = self.parameters[:, start - 1]
         return curve_fit(MODELS[self.name], self.predictors, self.observed, start_values, **tolerances)
 

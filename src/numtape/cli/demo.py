@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from .. import data, nn, optim, streams, train
 from ..errors import MissingExtraError, SavedFileError
 from ..serialization import Checkpoints, save
+from ..tapes import Tape
 from ..tensors import Tensor
 from ..testing.certificate import Verdict
 from . import report
@@ -50,6 +51,7 @@ class Folder:
         self.states = self.path / "states"
         self.model = self.path / "model.safetensors"
         self.plot = self.path / "loss.png"
+        self.page = self.path / "tape.html"
 
     def begin(self, asked: Mapping[str, Any]) -> Settings:
         """Return what was asked for, and the usual for the rest; make the folder, and remove an earlier run from it."""
@@ -58,7 +60,7 @@ class Folder:
         model = asked["model"] or "cnn"
         settings = Settings(model, asked["epochs"] or RECIPES[model].epochs, asked["seed"] or 0)
         self.states.mkdir(parents=True, exist_ok=True)
-        for path in [*Checkpoints(self.states), self.model, self.plot]:
+        for path in [*Checkpoints(self.states), self.model, self.plot, self.page]:
             path.unlink(missing_ok=True)
         self.settings.write_text(json.dumps(asdict(settings)) + "\n")
         return settings
@@ -141,23 +143,24 @@ def _run(settings: Settings, folder: Folder, images: tuple[_Images, _Images], re
         print(f"go on with: numtape demo --resume --out {folder.path}", file=out)
         return INTERRUPTED
     print(f"trained in {time.perf_counter() - started:.1f} s", file=out)
-    is_right = _report(model, confusion, images[1], out)
-    print("\nWrote", *_write(folder, model, history), sep="\n  ", file=out)
+    few = images[1][0][:BATCH_SIZE], images[1][1][:BATCH_SIZE]
+    tape = report.step(model, *few)
+    is_right = _report(model, confusion, images[1], tape, out)
+    print("\nWrote", *_write(folder, model, history, tape), sep="\n  ", file=out)
     if not folder.plot.exists():
         print('No plot, for want of Matplotlib: pip install "numtape[demo]"', file=out)
     return 0 if is_right else 1
 
 
-def _report(model: nn.Module, confusion: train.ConfusionMatrix, test: _Images, out: TextIO) -> bool:
+def _report(model: nn.Module, confusion: train.ConfusionMatrix, test: _Images, tape: Tape, out: TextIO) -> bool:
     """Write what the model is, does and leaves on a tape; say whether no gradient is wrong."""
     images, labels = test
-    few = images[:BATCH_SIZE], labels[:BATCH_SIZE]
     check = report.check(model, images)
     parts = {
-        "The model": model.summary(few[0]),
+        "The model": model.summary(images[:BATCH_SIZE]),
         report.accuracy(confusion): confusion,
         "Mistakes, the worst first": report.mistakes(model, images, labels),
-        f"The tape of one step with {BATCH_SIZE} images": report.tape(model, *few),
+        f"The tape of one step with {BATCH_SIZE} images": report.records(tape),
         "Gradients against difference quotients, in float64": check,
     }
     for title, text in parts.items():
@@ -166,9 +169,10 @@ def _report(model: nn.Module, confusion: train.ConfusionMatrix, test: _Images, o
     return check.adjoint.is_equal and check.verdict is not Verdict.WRONG
 
 
-def _write(folder: Folder, model: nn.Module, history: train.History) -> list[Path]:
-    """Write model and plot; return what the folder has. Without Matplotlib there is no plot."""
+def _write(folder: Folder, model: nn.Module, history: train.History, tape: Tape) -> list[Path]:
+    """Write model, plot and the tape as a page; return what the folder has. Without Matplotlib there is no plot."""
     save(folder.model, model.state_dict())
+    tape.to_html(folder.page, title="a training step")
     with contextlib.suppress(MissingExtraError):
         history.plot(folder.plot)
-    return [path for path in (folder.model, folder.plot, folder.states) if path.exists()]
+    return [path for path in (folder.model, folder.plot, folder.page, folder.states) if path.exists()]

@@ -44,11 +44,16 @@ def _drawing(image: Any) -> list[str]:
     return ["".join(2 * _SHADES[shade] for shade in row) for row in shades]
 
 
-def tape(model: nn.Module, images: Tensor, labels: Tensor) -> str:
-    """Return how many records a training step leaves on a tape, by op, and how many bytes they made and keep."""
+def step(model: nn.Module, images: Tensor, labels: Tensor) -> Tape:
+    """Return the tape of one training step."""
     copied = copy.deepcopy(model).train()  # A step changes the averages of batch normalisation.
     with Tape() as tape:
         nn.functional.cross_entropy(copied(images), labels)
+    return tape
+
+
+def records(tape: Tape) -> str:
+    """Return how many records a tape has, by op, and how many bytes they made and keep."""
     records, made, kept = Counter[str](), Counter[str](), Counter[str]()
     for record in tape.records:
         records[record.op.name] += 1

@@ -28,6 +28,7 @@ def curve_fit(
     absolute_sigma: bool = False,
     bounds: Any = None,
     method: str | None = None,
+    polish: bool = False,
     **options: Any,
 ) -> CurveFit:
     """Fit a model to observations by least squares, as `scipy.optimize.curve_fit` does, with exact Jacobians.
@@ -43,6 +44,8 @@ def curve_fit(
             estimated from the residuals.
         bounds: a pair (lower, upper) of trees like `p0`; a number stands for all elements, None for no bound.
         method: "lm" (by default without bounds), "trf" (with bounds) or "dogbox".
+        polish: whether to go on from SciPy's answer with Newton's steps, which use exact second derivatives, for all
+            digits that rounding leaves; without bounds and with the linear loss.
         **options: the others of `scipy.optimize.least_squares`: `loss`, `ftol`, `xtol`, `gtol`, `max_nfev`, ...
 
     Returns:
@@ -78,7 +81,7 @@ def curve_fit(
     if is_spread:
         layout.names = _names(function, layout)
     problem = Residuals(name, residuals, layout, ())
-    answer: CurveFit = fit(CurveFit, problem, bounds, {"method": chosen, **options}, not absolute_sigma)
+    answer: CurveFit = fit(CurveFit, problem, bounds, {"method": chosen, **options}, polish, not absolute_sigma)
     return answer
 
 

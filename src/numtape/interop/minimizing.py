@@ -81,7 +81,7 @@ def minimize(
             options=options,
         )
     success, message = verdict(name, result)
-    return Solution(layout.results(result.x), float(result.fun), success, message, result, layout.names)
+    return Solution(layout.results(result.x), float(result.fun), success, message, result, result.x, layout.names)
 
 
 def _as_args(args: Any) -> tuple[Any, ...]:

@@ -32,7 +32,8 @@ class Solution:
     message: str
     #: SciPy's own result, of vectors: counts of calls and iterations, and what else the method knows.
     scipy: Any
-    #: What each element of `scipy.x` is called.
+    #: `x` in one vector, and what each element of it is called.
+    vector: NDArray = field(repr=False)
     names: list[str] = field(repr=False)
 
     def __str__(self) -> str:
@@ -41,14 +42,14 @@ class Solution:
 
     def _rows(self) -> list[str]:
         width = max(map(len, self.names))
-        return [f"  {name:{width}}  {x:.10g}" for name, x in zip(self.names, self.scipy.x, strict=True)]
+        return [f"  {name:{width}}  {x:.10g}" for name, x in zip(self.names, self.vector, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class Fit(Solution):
     """The answer of `least_squares` and `curve_fit`, with how well the data determine it."""
 
-    #: The covariance of the elements of `scipy.x`; NaN if the solver did not converge, infinite if the data do not tell.
+    #: The covariance of the elements of `vector`; NaN if the solver did not converge, infinite if the data do not tell.
     covariance: NDArray = field(repr=False)
     #: The standard errors, in the structure of the start.
     errors: Any

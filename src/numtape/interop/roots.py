@@ -69,4 +69,4 @@ def root(
         )
     success, message = verdict(name, result)
     fun = equations.as_returned(out_tree, outs, result.fun)
-    return Solution(layout.results(result.x), fun, success, message, result, layout.names)
+    return Solution(layout.results(result.x), fun, success, message, result, result.x, layout.names)

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentError
 from .bounds import as_bounds
 from .functions import Residuals, solving
 from .loading import scipy_part
+from .polishing import polished
 from .results import Fit, covariance_of, verdict
 from .vectors import Layout
 
@@ -19,6 +21,7 @@ def least_squares(
     *,
     bounds: Any = None,
     method: str = "trf",
+    polish: bool = False,
     **options: Any,
 ) -> Fit:
     """Minimise half the sum of squares of residuals with `scipy.optimize.least_squares`, which gets exact Jacobians.
@@ -29,6 +32,8 @@ def least_squares(
         args: further arguments of `function`, passed on as they are.
         bounds: a pair (lower, upper) of trees like `x0`; a number stands for all elements, None for no bound.
         method: "trf", "dogbox" or "lm".
+        polish: whether to go on from SciPy's answer with Newton's steps, which use exact second derivatives, for all
+            digits that rounding leaves; without bounds and with the linear loss.
         **options: the others of SciPy's: `loss`, `ftol`, `xtol`, `gtol`, `x_scale`, `max_nfev`, ...
 
     Returns:
@@ -49,10 +54,12 @@ def least_squares(
     name = "least_squares"
     layout = Layout(name, "x0", x0)
     residuals = Residuals(name, function, layout, args if isinstance(args, tuple) else (args,))
-    return fit(Fit, residuals, bounds, {"method": method, **options})
+    return fit(Fit, residuals, bounds, {"method": method, **options}, polish)
 
 
-def fit(cls: type[Fit], residuals: Residuals, bounds: Any, options: dict[str, Any], is_scaled: bool = True) -> Any:
+def fit(
+    cls: type[Fit], residuals: Residuals, bounds: Any, options: dict[str, Any], polish: bool, is_scaled: bool = True
+) -> Any:
     """Solve a problem of least squares; return an answer of class `cls`.
 
     Args:
@@ -60,11 +67,14 @@ def fit(cls: type[Fit], residuals: Residuals, bounds: Any, options: dict[str, An
         residuals: the function, with its layout and the name of the solver.
         bounds: as those of `least_squares`.
         options: SciPy's.
+        polish: whether to take Newton's steps at the end.
         is_scaled: whether the variance of the residuals is estimated; else it is 1.
     """
     name, layout = residuals.name, residuals.layout
     optimize = scipy_part(name, "optimize")
     sides = as_bounds(name, layout, bounds)
+    if polish and sides is not None:
+        raise ArgumentError(f"{name}: polish is for problems without bounds; leave one of the two out.")
     out_tree, outs = residuals.start()
     with solving():
         result = optimize.least_squares(
@@ -75,13 +85,15 @@ def fit(cls: type[Fit], residuals: Residuals, bounds: Any, options: dict[str, An
             **options,
         )
     success, message = verdict(name, result)
-    covariance = covariance_of(name, result, layout, success, is_scaled)
+    found = polished(residuals, result, options) if polish and success else result
+    covariance = covariance_of(name, found, layout, success, is_scaled)
     return cls(
-        x=layout.results(result.x),
-        fun=residuals.as_returned(out_tree, outs, result.fun),
+        x=layout.results(found.x),
+        fun=residuals.as_returned(out_tree, outs, found.fun),
         success=success,
         message=message,
         scipy=result,
+        vector=found.x,
         names=layout.names,
         covariance=covariance,
         errors=layout.results(np.sqrt(np.diagonal(covariance))),
