@@ -16,7 +16,6 @@ from scipy.sparse.linalg import spsolve
 
 import numtape as nt
 
-
 FOCAL = 800.0
 
 
@@ -26,8 +25,10 @@ def main(
     """Start from wrong cameras and points; return how far off pictures and points are, before and after."""
     rng = np.random.default_rng(seed)
     true_poses, truth = world(cameras, points, rng)
-    # Each camera misses some points.
-    camera, point = np.nonzero(rng.random((cameras, points)) < 0.7)
+    # Cameras miss some points, but the first and the last see all.
+    is_seen = rng.random((cameras, points)) < 0.7
+    is_seen[[0, -1]] = True
+    camera, point = np.nonzero(is_seen)
     seen = FOCAL * project(true_poses[camera], truth[point]) + noise * rng.standard_normal((len(camera), 2))
 
     def residuals(unknown: nt.Tensor) -> nt.Tensor:
@@ -76,25 +77,24 @@ def levenberg_marquardt(
     residuals: Callable[[Any], Any], jacobian: Callable[[np.ndarray], Any], x: np.ndarray, steps: int = 50
 ) -> tuple[np.ndarray, list[float]]:
     """Return where the sum of squares is least, and the root mean squares on the way there."""
-    r, damping = residuals(x), 1e-3
-    sizes = [float(np.sqrt(np.mean(r**2)))]
-    while len(sizes) <= steps and damping < 1e9:
-        j = jacobian(x)
-        normal, slope = (j.T @ j).tocsc(), j.T @ r
-        # Between a step of Gauss and Newton and a short one downhill: damped more until the sum falls.
-        while damping < 1e9:
-            trial = x - spsolve(normal + diags_array(damping * normal.diagonal(), format="csc"), slope)
-            new = residuals(trial)
-            if new @ new < r @ r:
-                break
-            damping *= 5.0
-        else:
+    r, damping, sizes = residuals(x), 1e-3, []
+    is_new = True
+    for _ in range(steps):
+        if is_new:
+            j = jacobian(x)
+            normal, slope = (j.T @ j).tocsc(), j.T @ r
+            sizes.append(float(np.sqrt(np.mean(r**2))))
+        # Without damping this is a step of Gauss and Newton, with much of it a short one downhill.
+        trial = x - spsolve(normal + diags_array(damping * normal.diagonal(), format="csc"), slope)
+        new = residuals(trial)
+        gain = r @ r - new @ new
+        is_new = gain > 0.0
+        if is_new:
+            x, r = trial, new
+        damping *= 0.2 if is_new else 5.0
+        if abs(gain) <= 1e-9 * (r @ r):
             break
-        x, r, damping = trial, new, damping / 5.0
-        sizes.append(float(np.sqrt(np.mean(r**2))))
-        if sizes[-1] > (1.0 - 1e-9) * sizes[-2]:
-            break
-    return x, sizes
+    return x, [*sizes, float(np.sqrt(np.mean(r**2)))]
 
 
 def world(cameras: int, points: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +126,8 @@ def draw(path: str, truth: np.ndarray, before: np.ndarray, after: np.ndarray, pa
         # The vertical is the second axis.
         axes.plot(*truth[:, (0, 2, 1)].T, color="black", linewidth=1.0, label="truth")
         axes.plot(*places[:, (0, 2, 1)].T, "o", color="tab:orange", markersize=3, label="points")
-        axes.set(title=title, xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), zlim=(-1.5, 1.5))
+        axes.set(title=title, xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), zlim=(-1.4, 1.4))
+        axes.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1), zticks=(-1, 0, 1))
         axes.set_box_aspect((1, 1, 1))
         axes.legend(loc="upper left", frameon=False)
     axes = figure.add_subplot(1, 3, 3)

@@ -13,6 +13,7 @@ from scipy.stats import t as student
 
 import numtape as nt
 from numtape.interop.scipy import CurveFit, curve_fit
+from numtape.uncertainty import propagate
 
 TRUTH = {"bottom": 0.1, "top": 2.0, "half": 3.0, "slope": 1.6}
 GUESS = {"bottom": 0.0, "top": 1.0, "half": 1.0, "slope": 1.0}
@@ -33,8 +34,8 @@ def main(repeats: int = 150, noise: float = 0.08, seed: int = 2, plot: str | Non
     print("parameter   truth   found")
     for name, true in TRUTH.items():
         print(f"{name:9} {true:7.2f} {fit.x[name]:7.3f} +- {fit.errors[name]:.3f}")
-    dose, error = propagated(lambda p: dose_for(0.9, p), fit)
-    print(f"90% of the effect: at a dose of {dose:.2f} +- {error:.2f}; {dose_for(0.9, TRUTH):.2f} is right")
+    dose = propagate(lambda p: dose_for(0.9, p), fit.x, fit.covariance)
+    print(f"90% of the effect: dose {dose.value:.2f} +- {dose.errors:.2f}; {dose_for(0.9, TRUTH):.2f} is right")
 
     is_held = np.zeros((repeats, len(CURVE)))
     for row in is_held:
@@ -44,9 +45,9 @@ def main(repeats: int = 150, noise: float = 0.08, seed: int = 2, plot: str | Non
     coverage = float(is_held.mean())
     print(f"the 95% band holds the curve at {coverage:.1%} of its places, on average over {repeats} experiments")
     if plot:
-        draw(plot, measured, fit, noise, is_held.mean(axis=0))
+        draw(plot, measured, fit, is_held.mean(axis=0))
     worst = max(abs(fit.x[name] - true) / fit.errors[name] for name, true in TRUTH.items())
-    return {"coverage": coverage, "worst": worst, "dose": dose, "dose_error": error}
+    return {"coverage": coverage, "worst": worst, "dose": dose.value, "dose_error": dose.errors}
 
 
 def dose_for(share: float, p: dict[str, Any]) -> Any:
@@ -56,12 +57,12 @@ def dose_for(share: float, p: dict[str, Any]) -> Any:
 
 def band(fit: CurveFit, extra: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
     """Return the lower and the upper end of 95% intervals along the curve; `extra` is the error of a measurement."""
-    middle, error = propagated(lambda p: response(CURVE, p), fit)
-    reach = student.ppf(0.975, fit.degrees_of_freedom) * np.hypot(error, extra)
-    return middle - reach, middle + reach
+    curve = propagate(lambda p: response(CURVE, p), fit.x, fit.covariance)
+    reach = student.ppf(0.975, fit.degrees_of_freedom) * np.hypot(curve.errors, extra)
+    return curve.value - reach, curve.value + reach
 
 
-def draw(path: str, measured: np.ndarray, fit: CurveFit, noise: float, coverage: np.ndarray) -> None:
+def draw(path: str, measured: np.ndarray, fit: CurveFit, coverage: np.ndarray) -> None:
     """Save a picture: the fit with its bands, and how often the band holds the truth along the curve."""
     from matplotlib.figure import Figure
 

@@ -58,7 +58,9 @@ def sample(
     return np.array(kept[warm_up:]), float(np.mean(accepted[warm_up:]))
 
 
-def main(points: int = 400, draws: int = 500, chains: int = 4, seed: int = 0, plot: str | None = None) -> dict[str, Any]:
+def main(
+    points: int = 400, draws: int = 500, chains: int = 4, seed: int = 0, plot: str | None = None
+) -> dict[str, Any]:
     """Sample the posterior of the curve; return its distance from the truth and how well the chains mixed."""
     rng = np.random.default_rng(seed)
     places = rng.uniform(-2.0, 2.0, (points, 2))

@@ -50,7 +50,9 @@ def main(
     )
     error, plain_error = distance(answer.x, truth), distance(least_squares, truth)
     misfit = float(np.sqrt(np.mean((rays @ answer.x.ravel() - measured) ** 2)) / sigma)
-    print(f"{size * size} pixels from {len(measured)} rays; {rays.nnz / np.prod(rays.shape):.1%} of the matrix is not 0")
+    print(
+        f"{size * size} pixels from {len(measured)} rays; {rays.nnz / np.prod(rays.shape):.1%} of the matrix is not 0"
+    )
     print(f"error of least squares, stopped when best: {plain_error:.1%}")
     print(f"error with total variation: {error:.1%}, after {answer.scipy.nit} steps; misfit {misfit:.2f} of the noise")
     if plot:
@@ -103,7 +105,7 @@ def draw(path: str, truth: np.ndarray, shadows: np.ndarray, least_squares: np.nd
     """Save a picture: the truth, its shadows, and both reconstructions."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 3.5), layout="constrained")
+    figure = Figure(figsize=(13, 3.75), layout="constrained")
     titles = (
         "truth",
         f"its shadows at {len(shadows)} angles",

@@ -111,7 +111,12 @@ def oscillations(x: Any, b1: Any, b2: Any, b3: Any, b4: Any, b5: Any, b6: Any, b
     turns = 2.0 * np.pi * x
     year = b2 * np.cos(turns / 12.0) + b3 * np.sin(turns / 12.0)
     return (
-        b1 + year + b5 * nt.cos(turns / b4) + b6 * nt.sin(turns / b4) + b8 * nt.cos(turns / b7) + b9 * nt.sin(turns / b7)
+        b1
+        + year
+        + b5 * nt.cos(turns / b4)
+        + b6 * nt.sin(turns / b4)
+        + b8 * nt.cos(turns / b7)
+        + b9 * nt.sin(turns / b7)
     )
 
 

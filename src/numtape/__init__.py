@@ -102,6 +102,7 @@ if _TYPE_CHECKING:
     from .serialization.rotation import Checkpoints as Checkpoints
     from .serialization.writing import save as save
     from .series import derivatives as derivatives
+    from .sparse.sparsity import sparsity as sparsity
     from .testing.checker import NumericalChecker as NumericalChecker
     from .testing.checker import ValidationResult as ValidationResult
     from .testing.gradients import check_gradients as check_gradients
@@ -139,6 +140,7 @@ _LAZY = {
     "live_tapes": "insight.live",
     "load": "serialization.reading",
     "save": "serialization.writing",
+    "sparsity": "sparse.sparsity",
     "to_numpy_source": "insight.source",
     "to_dot": "insight.dot",
     "to_html": "insight.page",

@@ -1,6 +1,6 @@
 """The frozen configuration objects, validated when they are made; strategies may be given as strings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -143,3 +143,86 @@ class BenchmarkConfig:
             flag: Any = getattr(self, name)
             if not isinstance(flag, bool):
                 raise ArgumentError(f"BenchmarkConfig: {name} is {flag!r}; it must be a bool.")
+
+
+class DeterministicMode(Enum):
+    """What happens to an op that cannot promise the same bits every time."""
+
+    STRICT = "strict"
+    WARN = "warn"
+    OFF = "off"
+
+
+class Draws:
+    """How far the random stream of a `DeterministicConfig` has come: its counter, or draws by place and op."""
+
+    def __init__(self) -> None:
+        self.counter = 0
+        self.counts: dict[str, int] = {}
+
+
+@dataclass(frozen=True)
+class DeterministicConfig:
+    """The same bits every time, on one class of CPU: whatever the run, the process and the number of threads.
+
+    The random stream belongs to this object: it goes on over all tapes and scopes that are given it, and is saved and
+    restored by `state_dict` and `load_state_dict`.
+
+    Args:
+        mode: STRICT raises for an op that cannot promise it; WARN warns; OFF lets BLAS use all its threads.
+        global_seed: of the random stream inside; None for the thread's own, which must have been seeded in STRICT.
+        operation_seeds: whether each random op has numbers of its own, by the path of its module, so that a layer more
+            or less does not change those of the others. Needs a `global_seed`.
+        cudnn_deterministic: accepted, and without effect on CPUs.
+
+    Example:
+        >>> config = nt.DeterministicConfig("strict", global_seed=42)
+        >>> with nt.deterministic(config):
+        ...     first = nt.rand(2)
+        >>> with nt.deterministic(config):
+        ...     second = nt.rand(2)
+        >>> bool((first == second).any()), config.state_dict()
+        (False, {'counter': 2, 'counts': {}})
+    """
+
+    mode: DeterministicMode | str = DeterministicMode.STRICT
+    global_seed: int | None = None
+    operation_seeds: bool = False
+    cudnn_deterministic: bool = False
+    draws: Draws = field(default_factory=Draws, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        mode = as_member("DeterministicConfig", "mode", DeterministicMode, self.mode)
+        object.__setattr__(self, "mode", mode)
+        seed: Any = self.global_seed
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral)):
+            raise ArgumentError(f"DeterministicConfig: global_seed is {seed!r}; seeds are integers.")
+        if seed is not None and not -(2**255) <= int(seed) < 2**255:
+            raise ArgumentError(
+                f"DeterministicConfig: the seed has {int(seed).bit_length()} bits; seeds have 255 at most."
+            )
+        for name in ("operation_seeds", "cudnn_deterministic"):
+            flag: Any = getattr(self, name)
+            if not isinstance(flag, bool):
+                raise ArgumentError(f"DeterministicConfig: {name} is {flag!r}; it must be a bool.")
+        if self.operation_seeds and seed is None:
+            raise ArgumentError(
+                "DeterministicConfig: operation_seeds is True and there is no global_seed; give one, for the seeds of "
+                "operations follow from it."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far the random stream has come."""
+        return {"counter": self.draws.counter, "counts": dict(self.draws.counts)}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on with the random stream from a saved state."""
+        match state:
+            case {"counter": int(counter), "counts": dict(counts), **rest} if not rest:
+                self.draws.counter, self.draws.counts = counter, dict(counts)
+            case _:
+                got = sorted(state) if isinstance(state, dict) else type(state).__name__
+                raise ArgumentError(
+                    "DeterministicConfig.load_state_dict: wants a dict with 'counter' and 'counts', as state_dict() "
+                    f"gives, not {got}."
+                )

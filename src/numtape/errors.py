@@ -93,6 +93,14 @@ class FreedError(GradientError):
     """
 
 
+class PatternError(GradientError):
+    """A sparsity pattern does not hold: derivatives are not zero where it says so.
+
+    Fails: ``pattern = nt.sparsity(f, x); pattern.jacobian(y)`` where ``f`` takes another branch at ``y``. Repair: make
+    the pattern again with ``nt.sparsity(f, y)``, or use ``nt.jacobian(f, sparse=True)``, which finds it at each call.
+    """
+
+
 class OverwrittenError(GradientError):
     """A value that a derivative rule or a recorded op needs was overwritten in place.
 

@@ -39,6 +39,7 @@ def jacobian(
     mode: str = "auto",
     chunk_size: int | None = None,
     scheduler: HybridScheduler | None = None,
+    sparse: bool = False,
 ) -> Callable[..., Any]:
     """Return a function that returns the Jacobian of a function: shape ``out.shape + argument.shape``.
 
@@ -53,6 +54,9 @@ def jacobian(
             about three times that of the result, at most five times where rules need much of their own, or that of a
             single sweep if this is more.
         scheduler: a `HybridScheduler` to choose with and to ask for the reason, instead of `mode`.
+        sparse: whether to return SciPy matrices, a row for each element of the output. The pattern comes from the
+            recorded graph, and sweeps are shared by columns, or rows, that have nothing in common; `nt.sparsity` shows
+            it.
 
     Example:
         >>> nt.jacobian(lambda x: x ** 2)(np.array([1.0, 2.0]))
@@ -62,8 +66,12 @@ def jacobian(
     name = "jacobian"
     check_callable(name, function)
     check_argnums(name, argnums)
-    chosen = _scheduler(name, mode, scheduler)
+    chosen = scheduler_for(name, mode, scheduler)
     check_chunk_size(name, chunk_size)
+    if _is_sparse(name, sparse):
+        from .sparse.derivatives import Computer, sparse_derivative
+
+        return sparse_derivative(function, argnums, has_aux, Computer(name, chosen, chunk_size, False))
 
     @functools.wraps(function, assigned=("__doc__",), updated=())
     def differentiated(*args: Any, **kwargs: Any) -> Any:
@@ -88,6 +96,7 @@ def hessian(
     mode: str = "auto",
     chunk_size: int | None = None,
     scheduler: HybridScheduler | None = None,
+    sparse: bool = False,
 ) -> Callable[..., Any]:
     """Return a function that returns the Hessian of a scalar function: shape ``argument.shape + argument.shape``.
 
@@ -102,31 +111,21 @@ def hessian(
     name = "hessian"
     check_callable(name, function)
     check_argnums(name, argnums)
-    chosen = _scheduler(name, mode, scheduler)
+    chosen = scheduler_for(name, mode, scheduler)
     check_chunk_size(name, chunk_size)
+    if _is_sparse(name, sparse):
+        from .sparse.derivatives import Computer, sparse_derivative
+
+        computer = Computer(name, chosen, chunk_size, True)
+        return sparse_derivative(function, argnums, has_aux, computer, scalar_gradients)
 
     @functools.wraps(function, assigned=("__doc__",), updated=())
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         inputs = Arguments(name, args, argnums)
         is_tracked = is_tracked_outside(inputs)
         out_tree, outs, aux = call(name, function, inputs, kwargs, has_aux)
-        if not tree.is_leaf(out_tree):
-            raise OperandError(
-                f"{name}: {title(function)} returned {type(out_tree).__name__}; it must return a scalar."
-            )
-        (out,) = outs
-        if math.prod(out.shape) != 1:
-            raise ShapeError(
-                f"{name}: {title(function)} returned shape {out.shape}; a Hessian is of a scalar. Use sum(), or "
-                "nt.jacobian(nt.jacobian(f)) for all second derivatives."
-            )
-        is_recorded = must_record(inputs, is_tracked, [out])
-        found: dict[Any, Any] = {}
-        if out.node is not None:
-            # The gradient's graph is this transform's own, as the function's is.
-            with entered(transforms=current().transforms + 1):
-                found = sweep([out], [np.ones(out.shape, out.dtype)], inputs.tensors, create_graph=True)
-        gradients = [_as_value(found.get(link_of(x)), x) for x in inputs.tensors]
+        is_recorded = must_record(inputs, is_tracked, outs)
+        gradients = scalar_gradients(name, function, out_tree, outs, inputs)
         blocks = matrix_blocks(gradients, inputs.tensors, chosen, chunk_size, is_recorded)
         rows = [
             inputs.results(_shaped(inputs, row, gradient, is_recorded))
@@ -138,6 +137,26 @@ def hessian(
         return (result, aux) if has_aux else result
 
     return differentiated
+
+
+def scalar_gradients(
+    name: str, function: Callable[..., Any], out_tree: Any, outs: Sequence[Value], inputs: Arguments
+) -> list[Any]:
+    """Return the gradients of what a function returned, which must be a scalar, as tensors with graphs of their own."""
+    if not tree.is_leaf(out_tree):
+        raise OperandError(f"{name}: {title(function)} returned {type(out_tree).__name__}; it must return a scalar.")
+    (out,) = outs
+    if math.prod(out.shape) != 1:
+        raise ShapeError(
+            f"{name}: {title(function)} returned shape {out.shape}; a Hessian is of a scalar. Use sum(), or "
+            "nt.jacobian(nt.jacobian(f)) for all second derivatives."
+        )
+    found: dict[Any, Any] = {}
+    if out.node is not None:
+        # The gradient's graph is this transform's own, as the function's is.
+        with entered(transforms=current().transforms + 1):
+            found = sweep([out], [np.ones(out.shape, out.dtype)], inputs.tensors, create_graph=True)
+    return [_as_value(found.get(link_of(x)), x) for x in inputs.tensors]
 
 
 def hvp(
@@ -266,7 +285,14 @@ def _chunk_size(path: Path) -> int:
     return max(1, path.inputs * path.outputs // max(1, 2 * max(path.widths)))
 
 
-def _scheduler(name: str, mode: Any, scheduler: Any) -> HybridScheduler:
+def _is_sparse(name: str, sparse: Any) -> bool:
+    if not isinstance(sparse, bool):
+        raise ArgumentError(f"{name}: sparse is {sparse!r}; it must be a bool.")
+    return sparse
+
+
+def scheduler_for(name: str, mode: Any, scheduler: Any) -> HybridScheduler:
+    """Return the scheduler that was given, or one for a mode, checked."""
     if scheduler is None:
         return HybridScheduler(SchedulerConfig(as_member(name, "mode", SchedulingStrategy, mode)))
     if not isinstance(scheduler, HybridScheduler):

@@ -2,10 +2,11 @@
 
 The price of a way is the multiply-adds of its sweeps. A tangent costs as much as a cotangent through the graph; forward
 needs one for each input, reverse one for each output, and mixed one of each for every element of the narrowest cut,
-plus the product of the two halves.
+plus the product of the two halves. Where the Jacobian is sparse and asked for as such, there is one for each colour of
+its columns, its rows, or both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .config import SchedulerConfig, SchedulingStrategy
@@ -25,6 +26,15 @@ class Alternative:
     multiply_adds: int
     #: The number of elements of the cut from which a mixed one goes both ways.
     width: int | None = None
+    #: How a sparse one is coloured: "columns", "rows", "two-sided" or "star".
+    colouring: str = ""
+
+    @property
+    def name(self) -> str:
+        """The mode, and what is special about it."""
+        if self.colouring:
+            return f"{self.mode.value} (coloured: {self.colouring})"
+        return self.mode.value if self.width is None else f"{self.mode.value} (cut of {self.width})"
 
 
 @dataclass(frozen=True)
@@ -47,8 +57,7 @@ class Decision:
         table = [("", "mode", "tangents", "cotangents", "multiply-adds")]
         for way in self.alternatives:
             mark = "->" if way is self.chosen else ""
-            name = way.mode.value if way.width is None else f"{way.mode.value} (cut of {way.width})"
-            table.append((mark, name, f"{way.tangents:,}", f"{way.cotangents:,}", f"{way.multiply_adds:,}"))
+            table.append((mark, way.name, f"{way.tangents:,}", f"{way.cotangents:,}", f"{way.multiply_adds:,}"))
         widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
         for mark, name, *numbers in table:
             cells = [mark.ljust(widths[0]), name.ljust(widths[1])]
@@ -76,12 +85,18 @@ class HybridScheduler:
         self.config = config or SchedulerConfig()
         self.last_decision: Decision | None = None
 
-    def decide(self, path: Path, refused: Mapping[SchedulingStrategy, str] | None = None) -> Decision:
+    def decide(
+        self,
+        path: Path,
+        refused: Mapping[SchedulingStrategy, str] | None = None,
+        coloured: Sequence[Alternative] = (),
+    ) -> Decision:
         """Price the ways to compute the Jacobian of a path, choose one and remember it as `last_decision`.
 
         Args:
             path: the records between sources and targets.
             refused: the modes that were tried and that an op on the path lacks, with what it said.
+            coloured: the ways to compute a sparse Jacobian, if that is wanted; plain sweeps are no more chosen then.
         """
         ways = {
             _FORWARD: Alternative(_FORWARD, path.inputs, 0, path.inputs * path.work),
@@ -89,9 +104,25 @@ class HybridScheduler:
             _MIXED: _mixed(path),
         }
         prices = {mode: way.multiply_adds for mode, way in ways.items()}
-        mode, reason = self._choose_other(prices, refused) if refused else self._choose(path, prices)
-        self.last_decision = Decision(ways[mode], reason, tuple(ways.values()), path.inputs, path.outputs)
+        if coloured:
+            way, reason = self._choose_coloured(coloured, ways[_MIXED], refused)
+        else:
+            mode, reason = self._choose_other(prices, refused) if refused else self._choose(path, prices)
+            way = ways[mode]
+        self.last_decision = Decision(way, reason, (*coloured, *ways.values()), path.inputs, path.outputs)
         return self.last_decision
+
+    def _choose_coloured(
+        self, coloured: Sequence[Alternative], mixed: Alternative, refused: Mapping[SchedulingStrategy, str] | None
+    ) -> tuple[Alternative, str]:
+        best = min(coloured, key=lambda way: way.multiply_adds)
+        if refused:
+            failed, why = list(refused.items())[-1]
+            return best, f"since {failed.value} failed: {why}"
+        if self.config.strategy is not SchedulingStrategy.AUTO:
+            return best, "as configured"
+        is_mixed = self.config.enable_mixed_mode and mixed.multiply_adds < best.multiply_adds
+        return mixed if is_mixed else best, "the cheapest"
 
     def _choose(self, path: Path, prices: dict[SchedulingStrategy, int]) -> tuple[SchedulingStrategy, str]:
         config = self.config

@@ -749,7 +749,8 @@ def test_unknown_facts_and_structures_are_named():
         f"custom_op: there is no fact 'flops'; the facts are {names}."
     )
     assert message_of(nt.errors.ArgumentError, lambda: square_op(**SQUARES["vjp"], structure="flat")) == (
-        "custom_op: there is no structure 'flat'; the structures are elementwise, moves, scatters, lanes, dense."
+        "custom_op: there is no structure 'flat'; the structures are elementwise, moves, scatters, lanes, matrices, "
+        "terms, dense."
     )
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``numtape demo``, ``check``, ``bench`` and ``info``, or ``python -m numtape demo``."""
+"""The command line: ``numtape demo``, ``check``, ``bench``, ``digest`` and ``info``, or ``python -m numtape demo``."""
 
 import argparse
 import sys
@@ -16,6 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "demo": _add_demo(commands.add_parser("demo", help="train a model on handwritten digits")),
         "check": _add_check(commands.add_parser("check", help="certify the gradients of a function of yours")),
         "bench": _add_bench(commands.add_parser("bench", help="time a function of yours, or what numtape does here")),
+        "digest": _add_digest(commands.add_parser("digest", help="find where two runs part, by their digests")),
         "info": commands.add_parser("info", help="print versions, BLAS, threads, SIMD, providers and extras"),
     }
     options = parser.parse_args(arguments)
@@ -57,6 +58,12 @@ def _add_bench(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_digest(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("first", help="a file that tape.digest().to_json(path) wrote")
+    parser.add_argument("second", help="the other one")
+    return parser
+
+
 def _demo(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from .demo import DemoError, run
 
@@ -88,13 +95,22 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error(str(error))
 
 
+def _digest(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from .digest import UsageError, run
+
+    try:
+        return run(options.first, options.second, sys.stdout)
+    except UsageError as error:
+        parser.error(str(error))
+
+
 def _info(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from .info import run
 
     return run(sys.stdout)
 
 
-_COMMANDS = {"demo": _demo, "check": _check, "bench": _bench, "info": _info}
+_COMMANDS = {"demo": _demo, "check": _check, "bench": _bench, "digest": _digest, "info": _info}
 
 
 def _positive(text: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from .. import __version__
+from ..kernels import providers
 
 #: The package that each extra brings.
 EXTRAS = {
@@ -17,6 +18,8 @@ EXTRAS = {
     "progress": "tqdm",
     "plot": "matplotlib",
     "io": "safetensors",
+    "onednn": "onednn-cpu-gomp",
+    "compile": "llvmlite",
 }
 #: What sets the number of threads of BLAS libraries, in the order in which they look.
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "OMP_NUM_THREADS")
@@ -44,7 +47,7 @@ def gather() -> dict[str, str]:
         "SIMD": _simd(config),
         "BLAS": _blas(config),
         "BLAS threads": _threads(),
-        "providers": "NumPy",
+        "providers": providers.describe(),
         **{f"extra {name}": _extra(name, package) for name, package in EXTRAS.items()},
     }
 

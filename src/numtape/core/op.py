@@ -140,6 +140,8 @@ class Structure(Enum):
     MOVES = "each on at most one, found by running the forward on labels"
     SCATTERS = "each operand element affects at most one, found by running the VJP on labels"
     LANES = "each on those along the parameter `axis`"
+    MATRICES = "each on those of the matrices, along the last two axes, at its own place in the leading ones"
+    TERMS = "each on the factors of its terms, which the fact `terms` lists"
     DENSE = "each on all"
 
 
@@ -156,6 +158,8 @@ class Facts:
     cost: Callable[..., int]
     #: How elements depend on each other.
     structure: Structure = Structure.DENSE
+    #: For `TERMS`: a list of `Terms`, from the output's shape, the operands' shapes and the parameters.
+    terms: Callable[..., Any] | None = None
     #: The arguments in which the op is linear, each alone.
     linear: frozenset[str] = frozenset()
     #: ``forward`` with a leading batch axis on any subset of the operands; None: a loop.

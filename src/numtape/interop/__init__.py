@@ -1,1 +1,3 @@
 """Other packages' solvers, matrices and transforms, with derivatives: one module for each package."""
+
+from . import scipy as scipy

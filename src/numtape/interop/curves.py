@@ -8,9 +8,9 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
-from ..arguments import check_callable, title
+from ..arguments import title
 from ..core.value import Value
-from ..errors import ArgumentError, LeavesTapeError, NonFiniteError, ShapeError
+from ..errors import ArgumentError, LeavesTapeError, NonFiniteError, OperandError, ShapeError
 from ..ops import solve
 from .functions import Residuals
 from .results import CurveFit
@@ -64,15 +64,15 @@ def curve_fit(
         (array([2.5, 1.3]), ['a', 'b'])
     """
     name = "curve_fit"
-    check_callable(name, function)
+    if not callable(function):
+        raise OperandError(f"{name}: wants a function, not {type(function).__name__}.")
     p0 = _ones(function) if p0 is None else p0
     layout = Layout(name, "p0", p0)
     is_spread = isinstance(p0, list | np.ndarray | Value) or type(p0) is tuple
-    model = (lambda parameters: function(xdata, *parameters)) if is_spread else lambda p: function(xdata, p)
     weigh = _weights(sigma, _observed(ydata))
 
     def residuals(parameters: Any) -> Any:
-        out = model(parameters)
+        out = function(xdata, *parameters) if is_spread else function(xdata, parameters)
         _check_shapes(name, function, out, ydata)
         return weigh(flat(out) - _observed(ydata))
 

@@ -1,5 +1,6 @@
 """Functions of trees as solvers want them: of one vector, with derivatives, and looked at before the solver starts."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,16 +9,21 @@ import numpy as np
 from .. import tree
 from .._typing import NDArray
 from ..api import gradients_of, vjp
-from ..arguments import Arguments, call, check_callable, depends_on_others, title
+from ..arguments import Arguments, call, depends_on_others, title
 from ..core.context import current, entered
 from ..core.value import Value, wrap
-from ..errors import LeavesTapeError, NonFiniteError, NotConnectedError, ShapeError
+from ..errors import LeavesTapeError, NonFiniteError, NotConnectedError, OperandError, ShapeError
 from ..jacobians import hessian, jacobian
 from ..tensors import Tensor
 from .vectors import Layout, flat
 
-#: The solvers that can be differentiated through, by the name of the one that cannot.
-_IMPLICIT = {"curve_fit": "least_squares"}
+#: For each solver of SciPy's, the one that can be differentiated through.
+_IMPLICIT = {"minimize": "minimize", "least_squares": "least_squares", "curve_fit": "least_squares", "root": "root"}
+
+#: A Jacobian is sparse from so many columns and elements on (8 MB, dense), if no larger part of it may be other than 0.
+_LEAST_COLUMNS = 200
+_LEAST_ELEMENTS = 1_000_000
+_MOST_FILLED = 0.1
 
 
 def solving() -> entered:
@@ -36,7 +42,8 @@ class VectorFunction:
     """
 
     def __init__(self, name: str, function: Callable[..., Any], layout: Layout, args: tuple[Any, ...]) -> None:
-        check_callable(name, function)
+        if not callable(function):
+            raise OperandError(f"{name}: wants a function, not {type(function).__name__}.")
         self.name = name
         self.function = function
         self.layout = layout
@@ -71,8 +78,7 @@ class VectorFunction:
             return values, [wrap(Tensor, values)]
         is_asked = current().grad
         with entered(tapes=()):
-            start = tree.map(lambda x: x.detach() if isinstance(x, Value) else x, layout.split(layout.vector))
-            inputs = Arguments(name, (start, *self.args), 0)
+            inputs = Arguments(name, (layout.split(self.point(layout.vector)), *self.args), 0)
             out_tree, outs, _ = call(name, self.function, inputs, {}, False)
             if is_asked and depends_on_others(inputs, outs):
                 self._refuse_tracked()
@@ -93,18 +99,18 @@ class VectorFunction:
         return tree.unflatten(out_tree, [part.reshape(out.shape) for part, out in parts])
 
     def _refuse_tracked(self) -> None:
-        solver = _IMPLICIT.get(self.name, self.name)
+        solver = _IMPLICIT.get(self.name)
+        way = f"Use nt.implicit.{solver} to differentiate the answer by it, or pass" if solver else "Pass"
         raise LeavesTapeError(
             f"{self.name}: {self.__name__} depends on a tracked tensor besides {self.layout.title}, whose gradient "
-            f"would be lost in SciPy's solver. Use nt.implicit.{solver} to differentiate the answer by it, or pass its "
-            "detach(), or call the solver in nt.no_grad()."
+            f"would be lost. {way} its detach(), or call {self.name} in nt.no_grad()."
         )
 
     def _check_finite(self, values: NDArray) -> None:
         if not np.all(np.isfinite(values)):
             raise NonFiniteError(
-                f"{self.name}: {self.__name__} is {_first_bad(values)} at {self.layout.title}; start where it is "
-                "finite. nt.explain_nan of what it returns tells where that begins."
+                f"{self.name}: {self.__name__} is {_first_bad(values)} at {self.layout.title}; choose a point "
+                "where it is finite. nt.explain_nan of what it returns tells where that begins."
             )
 
 
@@ -163,8 +169,8 @@ class Objective(VectorFunction):
                 place = self.layout.names[int(np.argmin(np.isfinite(gradient)))]
                 raise NonFiniteError(
                     f"{self.name}: the gradient of {self.__name__} is {_first_bad(gradient)} by {place} at "
-                    f"{self.layout.title}; start where it is finite. nt.explain_nan of what it returns tells where that "
-                    "begins."
+                    f"{self.layout.title}; choose a point where it is finite. nt.explain_nan of what it returns tells "
+                    "where that begins."
                 )
         return out, outs
 
@@ -177,11 +183,11 @@ class Objective(VectorFunction):
 
 
 class Residuals(VectorFunction):
-    """A function of several values, with its Jacobian."""
+    """A function of several values, with its Jacobian, dense or sparse."""
 
     def __init__(self, name: str, function: Callable[..., Any], layout: Layout, args: tuple[Any, ...]) -> None:
         super().__init__(name, function, layout, args)
-        self._jacobian = jacobian(self._flat)
+        self._dense = jacobian(self._flat)
 
     def _flat(self, vector: Any) -> Any:
         return flat(self(vector))
@@ -189,7 +195,24 @@ class Residuals(VectorFunction):
     def jacobian(self, vector: NDArray) -> NDArray:
         """Return the Jacobian, with a row for each value and a column for each element of the vector."""
         with solving():
-            return np.asarray(self._jacobian(self.point(vector)), np.float64)
+            return np.asarray(self._dense(self.point(vector)), np.float64)
+
+    @functools.cached_property
+    def _sparse(self) -> Callable[[NDArray], Any]:
+        # It remembers the pattern from one point to the next.
+        return jacobian(self._flat, sparse=True)
+
+    def sparse_jacobian(self, vector: NDArray) -> Any:
+        """Return the Jacobian as a sparse matrix of SciPy."""
+        with solving():
+            return self._sparse(self.point(vector)).astype(np.float64)
+
+    def is_sparse(self, count: int) -> bool:
+        """Say whether a Jacobian of `count` rows is better a sparse matrix: large, and mostly zeros."""
+        size = self.layout.size
+        if size < _LEAST_COLUMNS or size * count < _LEAST_ELEMENTS:
+            return False
+        return bool(self.sparse_jacobian(self.layout.vector).nnz < _MOST_FILLED * size * count)
 
 
 def _first_bad(values: NDArray) -> str:

@@ -10,7 +10,9 @@ from ..jacobians import hessian
 from .functions import Residuals, solving
 from .vectors import flat
 
-#: Each step must be so much shorter than the one before: near the solution they shrink faster.
+#: The longest first step, relative to x, and by how much each must be shorter than the one before: near the solution
+#: they are short and shrink faster.
+_LONGEST = 1e-2
 _SHRINKS = 0.5
 _MOST_STEPS = 30
 
@@ -23,7 +25,7 @@ def polished(residuals: Residuals, result: Any, options: dict[str, Any]) -> Any:
     """
     if options.get("loss", "linear") != "linear":
         raise ArgumentError(f"{residuals.name}: polish is for loss='linear', not {options['loss']!r}; leave it out.")
-    x, last = result.x, np.inf
+    x, last = result.x, _LONGEST / _SHRINKS
     for _ in range(_MOST_STEPS):
         step, size = _step(residuals, x)
         if not size < _SHRINKS * last:
@@ -47,8 +49,9 @@ def _step(residuals: Residuals, x: NDArray) -> tuple[NDArray, float]:
     with solving():
         curvature = hessian(half_square_sum)(residuals.point(x)) / np.outer(scale, scale)
     try:
-        step = np.linalg.solve(curvature, -((matrix / scale).T @ values))
-    except np.linalg.LinAlgError:
+        factor = np.linalg.cholesky(curvature)
+    except np.linalg.LinAlgError:  # Not the surroundings of a minimum.
         return x, np.inf
+    step = np.linalg.solve(factor.T, np.linalg.solve(factor, -((matrix / scale).T @ values)))
     size = float(np.linalg.norm(step) / max(float(np.linalg.norm(scale * x)), 1e-300))
     return step / scale, size

@@ -1,5 +1,6 @@
 """What solvers answer: the point as a tree, the verdict, and SciPy's own result."""
 
+import functools
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,12 +50,34 @@ class Solution:
 class Fit(Solution):
     """The answer of `least_squares` and `curve_fit`, with how well the data determine it."""
 
-    #: The covariance of the elements of `vector`; NaN if the solver did not converge, infinite if the data do not tell.
-    covariance: NDArray = field(repr=False)
-    #: The standard errors, in the structure of the start.
-    errors: Any
+    #: The Jacobian of the residuals at `x`, a row for each.
+    jacobian: Any = field(repr=False)
     #: The number of residuals less that of parameters.
     degrees_of_freedom: int
+    #: The variance of the residuals: as estimated from them, or as given.
+    variance: float
+    _layout: Layout = field(repr=False)
+    _name: str = field(repr=False)
+
+    @functools.cached_property
+    def covariance(self) -> NDArray:
+        """The covariance of the elements of `vector`.
+
+        It is NaN if the solver did not converge, and infinite, with a `SolverWarning`, if the data do not tell.
+        """
+        size = len(self.vector)
+        if not self.success:
+            return np.full((size, size), np.nan)
+        inverse, lost = inverse_of_normal(self.jacobian)
+        if lost.any() or not np.isfinite(self.variance):
+            _warn_undetermined(self._name, self.names, lost, self.degrees_of_freedom)
+            return np.full((size, size), np.inf)
+        return np.asarray(inverse * self.variance)
+
+    @functools.cached_property
+    def errors(self) -> Any:
+        """The standard errors, in the structure of the start."""
+        return self._layout.results(np.sqrt(np.diagonal(self.covariance)))
 
     @property
     def correlation(self) -> NDArray:
@@ -78,52 +101,53 @@ class CurveFit(Fit):
 
 def verdict(name: str, result: Any) -> tuple[bool, str]:
     """Return whether a solver converged to something finite, and why it stopped; warn if it did not."""
-    message = str(result.message)
+    message = " ".join(str(result.message).split())
     is_finite = bool(np.all(np.isfinite(result.x)) and np.all(np.isfinite(result.fun)))
     success = bool(result.success) and is_finite
     if not success:
         what = "did not converge" if is_finite else "ended where the function is not finite"
         warnings.warn(
-            f"{name}: the solver {what} ({message}); its answer is not to be trusted. Try another start or method, more "
-            "iterations, or another scale of the parameters.",
+            f"{name}: the solver {what} ({message}); its answer is not to be trusted. Try another start or method, "
+            "more iterations, or another scale of the parameters.",
             SolverWarning,
             stacklevel=3,
         )
     return success, message
 
 
-def covariance_of(name: str, result: Any, layout: Layout, success: bool, is_scaled: bool) -> NDArray:
-    """Return the covariance of a least-squares solution from the Jacobian there: of x as the inverse of J^T J.
+def inverse_of_normal(jacobian: Any) -> tuple[NDArray, NDArray]:
+    """Return the inverse of J^T J, and for each parameter whether it moves in a direction that J does not see.
 
-    Args:
-        name: of the solver, for messages.
-        result: SciPy's.
-        layout: of the parameters.
-        success: whether the solver converged.
-        is_scaled: whether to estimate the variance of the residuals from their sum of squares; else it is 1.
+    The columns are first brought to one length: the rank is then that of the problem, whatever the units of parameters.
+    A dense J is decomposed itself; of a sparse one, J^T J is, which costs half of the digits and much less memory.
     """
-    size = layout.size
-    if not success:
-        return np.full((size, size), np.nan)
-    matrix = result.jac.toarray() if hasattr(result.jac, "toarray") else np.asarray(result.jac)
-    # Columns of one length: the rank is then that of the problem, whatever the units of the parameters.
-    lengths = np.linalg.norm(matrix, axis=0)
+    is_sparse = hasattr(jacobian, "toarray")
+    normal = np.asarray((jacobian.T @ jacobian).toarray()) if is_sparse else None
+    lengths = np.linalg.norm(jacobian, axis=0) if normal is None else np.sqrt(np.diagonal(normal))
     scale = np.where(lengths > 0, lengths, 1.0)
-    _, values, rows = np.linalg.svd(matrix / scale, full_matrices=False)
-    is_seen = values > np.finfo(np.float64).eps * max(matrix.shape) * max(values[0], 1e-300)
-    freedom = len(result.fun) - size
-    if not np.all(is_seen) or len(values) < size or (is_scaled and freedom <= 0):
-        _warn_undetermined(name, layout, rows[~is_seen], len(result.fun))
-        return np.full((size, size), np.inf)
-    inverse = (rows.T / values**2) @ rows / np.outer(scale, scale)
-    return np.asarray(inverse * (2.0 * result.cost / freedom if is_scaled else 1.0))
+    size = len(scale)
+    if normal is None:
+        # Rows of zeros change nothing, and let the decomposition have a direction for every parameter.
+        filled = np.zeros((max(size, len(jacobian)), size))
+        filled[: len(jacobian)] = jacobian / scale
+        _, values, rows = np.linalg.svd(filled, full_matrices=False)
+        squares, tiny = values**2, (np.finfo(np.float64).eps * max(filled.shape)) ** 2
+    else:
+        squares, vectors = np.linalg.eigh(normal / np.outer(scale, scale))
+        rows, tiny = vectors.T, np.finfo(np.float64).eps * size
+    is_seen = squares > tiny * squares.max()
+    lost = np.abs(rows[~is_seen]).max(axis=0, initial=0.0) > 0.1
+    kept = rows[is_seen]
+    return (kept.T / squares[is_seen]) @ kept / np.outer(scale, scale), lost
 
 
-def _warn_undetermined(name: str, layout: Layout, directions: NDArray, count: int) -> None:
-    names = [n for n, size in zip(layout.names, np.abs(directions).max(axis=0, initial=0.0), strict=True) if size > 0.1]
-    which = f"do not determine {', '.join(names)}" if names else f"are {count} residuals for {layout.size} parameters"
+def _warn_undetermined(name: str, names: list[str], lost: NDArray, freedom: int) -> None:
+    which = ", ".join(n for n, is_lost in zip(names, lost, strict=True) if is_lost)
+    what = (
+        f"do not determine {which}" if which else f"have {freedom} degrees of freedom, too few to tell their variance"
+    )
     warnings.warn(
-        f"{name}: the data {which}, so the covariance is infinite. Fix or leave out a parameter, or add data.",
+        f"{name}: the data {what}, so the covariance is infinite. Fix or leave out a parameter, or add data.",
         SolverWarning,
         stacklevel=4,
     )

@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ..errors import ArgumentError
 from .bounds import as_bounds
 from .functions import Residuals, solving
 from .loading import scipy_part
 from .polishing import polished
-from .results import Fit, covariance_of, verdict
+from .results import Fit, verdict
 from .vectors import Layout
 
 
@@ -22,6 +20,7 @@ def least_squares(
     bounds: Any = None,
     method: str = "trf",
     polish: bool = False,
+    sparse: bool | None = None,
     **options: Any,
 ) -> Fit:
     """Minimise half the sum of squares of residuals with `scipy.optimize.least_squares`, which gets exact Jacobians.
@@ -34,6 +33,8 @@ def least_squares(
         method: "trf", "dogbox" or "lm".
         polish: whether to go on from SciPy's answer with Newton's steps, which use exact second derivatives, for all
             digits that rounding leaves; without bounds and with the linear loss.
+        sparse: whether SciPy gets the Jacobian as a sparse matrix ("trf" and "dogbox" take one); by default if it is
+            large and at most a tenth of it is other than zero, as the recorded graph tells.
         **options: the others of SciPy's: `loss`, `ftol`, `xtol`, `gtol`, `x_scale`, `max_nfev`, ...
 
     Returns:
@@ -54,11 +55,18 @@ def least_squares(
     name = "least_squares"
     layout = Layout(name, "x0", x0)
     residuals = Residuals(name, function, layout, args if isinstance(args, tuple) else (args,))
-    return fit(Fit, residuals, bounds, {"method": method, **options}, polish)
+    answer: Fit = fit(Fit, residuals, bounds, {"method": method, **options}, polish, sparse=sparse)
+    return answer
 
 
 def fit(
-    cls: type[Fit], residuals: Residuals, bounds: Any, options: dict[str, Any], polish: bool, is_scaled: bool = True
+    cls: type[Fit],
+    residuals: Residuals,
+    bounds: Any,
+    options: dict[str, Any],
+    polish: bool,
+    is_scaled: bool = True,
+    sparse: bool | None = False,
 ) -> Any:
     """Solve a problem of least squares; return an answer of class `cls`.
 
@@ -69,6 +77,7 @@ def fit(
         options: SciPy's.
         polish: whether to take Newton's steps at the end.
         is_scaled: whether the variance of the residuals is estimated; else it is 1.
+        sparse: whether the Jacobian is a sparse matrix; None: where that pays.
     """
     name, layout = residuals.name, residuals.layout
     optimize = scipy_part(name, "optimize")
@@ -76,17 +85,21 @@ def fit(
     if polish and sides is not None:
         raise ArgumentError(f"{name}: polish is for problems without bounds; leave one of the two out.")
     out_tree, outs = residuals.start()
+    if sparse is None:
+        takes_sparse = options["method"] != "lm" and not polish
+        sparse = takes_sparse and residuals.is_sparse(sum(out.array.size for out in outs))
     with solving():
         result = optimize.least_squares(
             residuals.plain,
             layout.vector,
-            jac=residuals.jacobian,
+            jac=residuals.sparse_jacobian if sparse else residuals.jacobian,
             **({} if sides is None else {"bounds": sides}),
             **options,
         )
     success, message = verdict(name, result)
     found = polished(residuals, result, options) if polish and success else result
-    covariance = covariance_of(name, found, layout, success, is_scaled)
+    freedom = len(found.fun) - layout.size
+    estimated = 2.0 * float(found.cost) / freedom if freedom > 0 else float("inf")
     return cls(
         x=layout.results(found.x),
         fun=residuals.as_returned(out_tree, outs, found.fun),
@@ -95,7 +108,9 @@ def fit(
         scipy=result,
         vector=found.x,
         names=layout.names,
-        covariance=covariance,
-        errors=layout.results(np.sqrt(np.diagonal(covariance))),
-        degrees_of_freedom=len(result.fun) - layout.size,
+        jacobian=found.jac,
+        degrees_of_freedom=freedom,
+        variance=estimated if is_scaled else 1.0,
+        _layout=layout,
+        _name=name,
     )

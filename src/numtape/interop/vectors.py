@@ -41,9 +41,7 @@ class Layout:
         self.tree = np.asarray(given) if _is_numbers(given) else given
         self.leaves = tree.leaves(self.tree)
         paths = list(_paths(self.tree, ""))
-        arrays = [
-            _as_floats(name, f"{title}{path}", leaf) for path, leaf in zip(paths, self.leaves, strict=True)
-        ]
+        arrays = [_as_floats(name, f"{title}{path}", leaf) for path, leaf in zip(paths, self.leaves, strict=True)]
         self.shapes = [array.shape for array in arrays]
         self.dtypes = [array.dtype for array in arrays]
         #: Where the elements of each leaf begin and end.
@@ -54,7 +52,7 @@ class Layout:
         #: The dtype to compute in: that of all leaves, or float64 where they differ.
         self.dtype = self.dtypes[0] if len(set(self.dtypes)) == 1 else float64
         self.vector: NDArray = np.concatenate([array.ravel() for array in arrays]).astype(np.float64)
-        self._labels = [path.removeprefix(".") or title for path in paths]
+        self._labels = [path.removeprefix(".") or title.removesuffix("0") for path in paths]
 
     @functools.cached_property
     def names(self) -> list[str]:

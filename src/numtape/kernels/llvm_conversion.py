@@ -12,7 +12,22 @@ from ..dtypes import bfloat16, float16, float32
 Kernel = Callable[[int, int, int], None]
 
 _TYPES: dict[Dtype, str] = {float16: "half", bfloat16: "bfloat", float32: "float"}
-#: One element at a time, as the formats define it; LLVM makes vectors of it. Takes two addresses and a count above 0.
+#: What takes %x to %y. For bfloat16 in integers, since the CPU's own instruction takes numbers below 2**-126 for zero:
+#: add a bit less than half a unit, or half if that makes the result even, and cut; keep a NaN from becoming inf.
+_ROUND_BFLOAT16 = """
+  %bits = bitcast float %x to i32
+  %shifted = lshr i32 %bits, 16
+  %odd = and i32 %shifted, 1
+  %bias = add i32 %odd, 32767
+  %sum = add i32 %bits, %bias
+  %rounded = lshr i32 %sum, 16
+  %quiet = or i32 %shifted, 64
+  %nan = fcmp uno float %x, %x
+  %chosen = select i1 %nan, i32 %quiet, i32 %rounded
+  %narrow = trunc i32 %chosen to i16
+  %y = bitcast i16 %narrow to bfloat
+"""
+#: One element at a time; LLVM makes vectors of it. Takes two addresses and a count above 0.
 _LOOP = """
 define void @convert(ptr noalias %source, ptr noalias %target, i64 %count) {{
 entry:
@@ -22,7 +37,7 @@ body:
   %from = getelementptr {source}, ptr %source, i64 %i
   %to = getelementptr {target}, ptr %target, i64 %i
   %x = load {source}, ptr %from
-  %y = {instruction} {source} %x to {target}
+{instructions}
   store {target} %y, ptr %to
   %next = add i64 %i, 1
   %more = icmp slt i64 %next, %count
@@ -45,12 +60,19 @@ def kernel(source: Dtype, target: Dtype) -> Kernel | None:
         llvm: Any = importlib.import_module("llvmlite.binding")
     except ImportError:
         return None
-    instruction = "fptrunc" if target.itemsize < source.itemsize else "fpext"
-    text = _LOOP.format(source=_TYPES[source], target=_TYPES[target], instruction=instruction)
-    engine = _compile(llvm, text)
+    engine = _compile(llvm, _source_text(source, target))
     _engines.append(engine)
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     return prototype(engine.get_function_address("convert"))
+
+
+def _source_text(source: Dtype, target: Dtype) -> str:
+    before, after = _TYPES[source], _TYPES[target]
+    if target == bfloat16:
+        instructions = _ROUND_BFLOAT16
+    else:
+        instructions = f"  %y = {'fptrunc' if target == float16 else 'fpext'} {before} %x to {after}"
+    return _LOOP.format(source=before, target=after, instructions=instructions)
 
 
 def _compile(llvm: Any, text: str) -> Any:

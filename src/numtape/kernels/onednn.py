@@ -11,12 +11,15 @@ from . import onednn_convolution, onednn_matmul
 from .convolution import Convolution
 from .onednn_library import Library, Refused, library, why_missing
 
+_LEAST_ROWS = 4
+
 
 def matmul(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArray | None:
     """Return ``a @ b + bias`` in `dtype`, or None; the operands are of one dtype, float32 or half."""
     if not 2 <= a.ndim == b.ndim <= 6 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         return None
-    if a.dtype != b.dtype or not a.size or not b.size:
+    # With few rows or columns the time goes into reading the other matrix, which BLAS does in half of it.
+    if a.dtype != b.dtype or not a.size or min(a.shape[-2], b.shape[-1]) < _LEAST_ROWS:
         return None
     found = _library(a.dtype)
     if found is None or not (onednn_matmul.can_read(a) and onednn_matmul.can_read(b)):

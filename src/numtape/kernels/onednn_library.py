@@ -6,10 +6,8 @@ Nothing is loaded before `library` is called the first time; it then answers the
 import ctypes
 import functools
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from ..errors import MissingExtraError
@@ -153,21 +151,28 @@ def _short_waits() -> Iterator[None]:
         del os.environ["GOMP_SPINCOUNT"]
 
 
-@functools.cache
-def _load() -> Library | str:
-    """Return the library, or in one line why it is missing."""
+def _paths() -> list[str] | None:
+    """Return where the package put its library, or None if there is no such package."""
     from importlib import metadata  # Slow to import, and seldom needed.
 
     try:
         files = metadata.distribution(PACKAGE).files or []
     except metadata.PackageNotFoundError:
+        return None
+    return [str(file.locate()) for file in files if file.name == _FILE]
+
+
+@functools.cache
+def _load() -> Library | str:
+    """Return the library, or in one line why it is missing."""
+    paths = _paths()
+    if paths is None:
         return f'{PACKAGE} is missing: pip install "numtape[onednn]"'
-    paths = [Path(str(file.locate())) for file in files if file.name == _FILE]
-    if not paths or not sys.platform.startswith("linux"):
-        return f"{PACKAGE} is installed, but has no {_FILE} for this system"
+    if not paths:
+        return f"{PACKAGE} is installed, but has no {_FILE}"
     try:
         with _short_waits():
-            loaded = ctypes.CDLL(str(paths[0]))
+            loaded = ctypes.CDLL(paths[0])
         return Library(loaded)
     except (OSError, AttributeError, Refused) as error:
         return f"{PACKAGE} is installed, but does not load: {error}"

@@ -17,9 +17,9 @@ from . import convolution as plain
 from .convolution import Convolution, Ints, Pairs
 from .halves import to_float32, to_half
 
-#: Multiplications in a product, from which on oneDNN gains what calling it through ctypes costs.
-LEAST_PRODUCT = 1 << 20
-#: The same for a convolution, where NumPy has more to do around the products.
+#: Multiplications in a product, from which on oneDNN gains more than calling it through ctypes costs (10 us).
+LEAST_PRODUCT = 1 << 21
+#: The same for a convolution. Once loaded oneDNN is faster at smaller ones too, but these do not pay for loading it.
 LEAST_CONVOLUTION = 1 << 16
 
 #: What `provider` accepts: whichever is fastest, or one for everything that it can run.
@@ -124,7 +124,7 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
     working = a.dtype
     if working in HALF_DTYPES:
         return _half_product(a, b, bias, dtype or working)
-    if working is float32 and b.dtype is float32:
+    if working is float32 and b.ndim > 1:
         done = _by_onednn("matmul", a.size * b.shape[-1], LEAST_PRODUCT, a, b, bias, float32)
         if done is not None:
             return done
@@ -138,7 +138,8 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
 
 def _half_product(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArray:
     wide_bias = None if bias is None else np.ascontiguousarray(to_float32(bias))
-    done = _by_onednn("matmul", a.size * b.shape[-1], LEAST_PRODUCT, a, b, wide_bias, dtype)
+    work = a.size * b.shape[-1] if b.ndim > 1 else 0
+    done = _by_onednn("matmul", work, LEAST_PRODUCT, a, b, wide_bias, dtype)
     if done is not None:
         return done
     out = matmul(to_float32(a), to_float32(b), wide_bias)

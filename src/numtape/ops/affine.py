@@ -9,7 +9,8 @@ import numpy as np
 from .._typing import Array, Shape
 from ..core import batching
 from ..core.declare import differentiable
-from ..core.op import Op
+from ..core.op import Op, Structure
+from ..core.terms import Terms, contraction
 from ..errors import ShapeError
 from ..kernels import providers
 from .samples import rejected, sample, values
@@ -50,6 +51,13 @@ def _batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dic
     return linear(*operands)
 
 
+def _terms(out: Shape, x: Shape, weight: Shape, bias: Shape = ()) -> list[Terms]:
+    lead = tuple(range(len(x) - 1))
+    products = contraction(((*lead, "input"), ("output", "input")), (*lead, "output"), (x, weight))
+    shift = contraction(((*lead, "output"), ("output",)), (*lead, "output"), (out, weight[:1]))
+    return [products, Terms(shift.out, {2: shift.factors[1]})]
+
+
 def _reference(x: Any, weight: Any, bias: Any = None) -> Any:
     return np.einsum("...i,oi->...o", x, weight) + (0.0 if bias is None else bias)
 
@@ -62,6 +70,8 @@ def _reference(x: Any, weight: Any, bias: Any = None) -> Any:
         bias=lambda t, out_shape: broadcast_to(t, out_shape),
     ),
     cost=lambda out, x, weight, bias=None: 2 * math.prod(out) * (x[-1] + 1),
+    structure=Structure.TERMS,
+    terms=_terms,
     precision="lower",
     native_half=True,
     batch=_batch,

@@ -10,6 +10,7 @@ from .._typing import Array, Axis, Shape
 from ..core import batching
 from ..core.declare import composed, face_of, linear
 from ..core.op import Structure
+from ..core.terms import Terms
 from ..errors import ArgumentError, AxisError, ShapeError
 from .joining import concat
 from .padding import pad_zeros
@@ -34,9 +35,17 @@ def _diff_back(g: Array, x_shape: Shape, n: int, axis: int) -> Array:
     return -back if n % 2 else back
 
 
+def _diff_terms(out: Shape, x: Shape, n: int, axis: int) -> list[Terms]:
+    place = axis % len(x)
+    before, after = math.prod(out[:place]), math.prod(out[place + 1 :])
+    first, i, k, last = np.ogrid[:before, : out[place], : n + 1, :after]
+    return [Terms((first * out[place] + i) * after + last, {0: (first * x[place] + i + k) * after + last})]
+
+
 @linear(
     transposes={"x": _diff_back},
-    structure=Structure.LANES,
+    structure=Structure.TERMS,
+    terms=_diff_terms,
     batch=batching.along_axis,
     cost=lambda out, x, n, axis: n * math.prod(x),
     numpy=np.diff,

@@ -12,7 +12,8 @@ import numpy as np
 from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import face_of, linear
-from ..core.op import Op
+from ..core.op import Op, Structure
+from ..core.terms import Terms, contraction
 from ..errors import ArgumentError, ShapeError
 from .samples import rejected, sample, values
 from .selection import where
@@ -67,6 +68,16 @@ def _tensordot_b(g: Array, b_shape: Shape, a: Array, axes: Any) -> Array:
     return permute(part, tuple(places[axis] for axis in range(len(b_shape))))
 
 
+def _tensordot_terms(out: Shape, a: Shape, b: Shape, axes: Any) -> list[Terms]:
+    a_axes, b_axes = _pairs_of_axes(axes, len(a), len(b))
+    a_names = [f"a{axis}" for axis in range(len(a))]
+    b_names = [f"b{axis}" for axis in range(len(b))]
+    for i, j in zip(a_axes, b_axes, strict=True):
+        b_names[j] = a_names[i]
+    free = [a_names[axis] for axis in _others(len(a), a_axes)] + [b_names[axis] for axis in _others(len(b), b_axes)]
+    return [contraction((a_names, b_names), free, (a, b))]
+
+
 def _tensordot_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     a, b = operands
     if all(batched):
@@ -85,6 +96,8 @@ def _tensordot_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], p
     cost=lambda out, a, b, axes: (
         2 * math.prod(out) * math.prod(a[axis] for axis in _pairs_of_axes(axes, len(a), len(b))[0])
     ),
+    structure=Structure.TERMS,
+    terms=_tensordot_terms,
     precision="lower",
     batch=_tensordot_batch,
     numpy=(np.tensordot, np.linalg.tensordot),
@@ -251,6 +264,11 @@ def _einsum_cost(out: Shape, *shapes: Shape, subscripts: str) -> int:
     return max(2, len(shapes)) * math.prod(_lengths(inputs, shapes).values())
 
 
+def _einsum_terms(out: Shape, *shapes: Shape, subscripts: str) -> list[Terms]:
+    inputs, output = _parse(subscripts, tuple(len(shape) for shape in shapes))
+    return [contraction(inputs, output, shapes)]
+
+
 def _einsum_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     ndims = (len(shape_of(x)) - is_batched for x, is_batched in zip(operands, batched, strict=True))
     inputs, output = _parse(params["subscripts"], tuple(ndims))
@@ -341,6 +359,8 @@ def _einsum_rejected() -> list[Any]:
     transposes=dict(arrays=_einsum_part),
     is_variadic=True,
     cost=_einsum_cost,
+    structure=Structure.TERMS,
+    terms=_einsum_terms,
     precision="lower",
     batch=_einsum_batch,
     numpy=np.einsum,

@@ -13,7 +13,8 @@ import numpy as np
 
 from .._typing import Array, NDArray, Shape
 from ..core.declare import differentiable, linear
-from ..core.op import Op
+from ..core.op import Op, Structure
+from ..core.terms import Terms, windows
 from ..errors import ArgumentError, ShapeError
 from ..kernels import convolution as kernels
 from ..kernels import providers
@@ -109,6 +110,35 @@ def _fold(x: Array) -> Array:
 
 def _unfold(x: Array, size: int) -> Array:
     return x.reshape((size, x.shape[0] // size, *x.shape[1:]))
+
+
+def _triples(x: Shape, weight: Shape, groups: int, **params: Any) -> tuple[NDArray, NDArray, NDArray]:
+    """Return which elements of input, weight and output meet in each product: flat positions that broadcast."""
+    window, tap, place = windows(x[2:], weight[2:], params["stride"], params["padding"], params["dilation"])
+    count = math.prod(kernels.out_size(x[2:], weight[2:], params["stride"], params["padding"], params["dilation"]))
+    # Axes: samples, groups, outputs and inputs of a group, elements of windows.
+    sample, group, output, channel = np.ogrid[: x[0], :groups, : weight[0] // groups, : weight[1]]
+    outputs = group * (weight[0] // groups) + output
+    inputs = (sample * x[1] + group * weight[1] + channel)[..., None] * math.prod(x[2:]) + place
+    weights = (outputs * weight[1] + channel)[..., None] * math.prod(weight[2:]) + tap
+    return inputs, weights, (sample * weight[0] + outputs)[..., None] * count + window
+
+
+def _conv_terms(out: Shape, x: Shape, weight: Shape, bias: Shape = (), **params: Any) -> list[Terms]:
+    inputs, weights, outputs = _triples(x, weight, **params)
+    sample, channel, place = np.ogrid[: out[0], : out[1], : math.prod(out[2:])]
+    shift = Terms((sample * out[1] + channel) * math.prod(out[2:]) + place, {2: channel})
+    return [Terms(outputs, {0: inputs, 1: weights}), shift]
+
+
+def _conv_input_terms(out: Shape, x: Shape, weight: Shape, size: Ints, **params: Any) -> list[Terms]:
+    inputs, weights, outputs = _triples(out, weight, **params)
+    return [Terms(inputs, {0: outputs, 1: weights})]
+
+
+def _conv_weight_terms(out: Shape, x: Shape, y: Shape, kernel: Ints, **params: Any) -> list[Terms]:
+    inputs, weights, outputs = _triples(x, out, **params)
+    return [Terms(weights, {0: inputs, 1: outputs})]
 
 
 def _conv_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
@@ -236,6 +266,8 @@ def _push_bias(t: Array, out_shape: Shape) -> Array:
     jvps={"x": _push_x, "weight": _push_weight, "bias": _push_bias},
     linear=frozenset(("x", "weight")),
     cost=lambda out, x, weight, *bias, **params: 2 * math.prod(out) * math.prod(weight[1:]),
+    structure=Structure.TERMS,
+    terms=_conv_terms,
     precision="lower",
     native_half=True,
     batch=_conv_batch,
@@ -294,6 +326,8 @@ def _input_by_weight(
     # By x, the transpose of conv's transpose.
     transposes={"x": _push_x, "weight": _input_by_weight},
     cost=lambda out, x, weight, **params: 2 * math.prod(x) * math.prod(weight[1:]),
+    structure=Structure.TERMS,
+    terms=_conv_input_terms,
     precision="lower",
     native_half=True,
     batch=_conv_input_batch,
@@ -353,6 +387,8 @@ def _weight_by_x(
 @linear(
     transposes={"x": _weight_by_x, "y": _push_weight},
     cost=lambda out, x, y, **params: 2 * math.prod(y) * math.prod(out[1:]),
+    structure=Structure.TERMS,
+    terms=_conv_weight_terms,
     precision="lower",
     native_half=True,
     batch=_conv_weight_batch,

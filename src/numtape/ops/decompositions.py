@@ -8,6 +8,7 @@ import numpy as np
 from .._typing import Array, NDArray
 from ..core import batching
 from ..core.declare import composed, differentiable, face_of
+from ..core.op import Structure
 from ..core.value import array_of
 from ..errors import ArgumentError, GradientError, LinearAlgebraError, ShapeError
 from .joining import concat
@@ -81,6 +82,7 @@ _INDEFINITE = "is not positive definite; add a small multiple of the identity if
     vjps=dict(x=_cholesky_pull),
     jvps=dict(x=_cholesky_push),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
@@ -172,6 +174,7 @@ def _qr_push(t: Array, out: tuple[Array, Array]) -> tuple[Array, Array]:
     vjps=dict(x=_qr_pull),
     jvps=dict(x=_qr_push),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,

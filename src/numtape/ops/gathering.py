@@ -320,6 +320,7 @@ def _scatter_add_src(g: Array, index: Array, src_shape: Shape, axis: int) -> Arr
 @linear(
     transposes={"x": lambda g: g, "index": NON_DIFFERENTIABLE, "src": _scatter_add_src},
     jointly=True,
+    structure=Structure.SCATTERS,
     precision="widen",
     batch=_scatter_batch,
     cost=lambda out, x, index, src, axis: math.prod(index),

@@ -8,6 +8,7 @@ import numpy as np
 from .._typing import Array, NDArray
 from ..core import batching
 from ..core.declare import composed, differentiable, face_of, numpy_faces
+from ..core.op import Structure
 from ..core.value import Lifted, Value, array_of
 from ..errors import ArgumentError, GradientError, NotDifferentiableError, ShapeError
 from .matrices import matmul
@@ -118,6 +119,7 @@ def _cofactors_reference(x: Any) -> Any:
     vjps=dict(x=_cofactors_slope),
     jvps=dict(x=_cofactors_slope),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
@@ -163,6 +165,7 @@ def _det_push(t: Array, x: Array) -> Array:
     vjps=dict(x=_det_pull),
     jvps=dict(x=_det_push),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
@@ -209,6 +212,7 @@ def _slogdet_push(t: Array, x: Array) -> tuple[None, Array]:
     vjps=dict(x=_slogdet_pull),
     jvps=dict(x=_slogdet_push),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
@@ -262,6 +266,7 @@ def _pinv_reference(x: Any, rtol: Any = None) -> Any:
     vjps=dict(x=_pinv_pull),
     jvps=dict(x=_pinv_push),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,

@@ -9,7 +9,8 @@ import numpy as np
 from .._typing import Array, Shape
 from ..core import batching
 from ..core.declare import composed, linear
-from ..core.op import Op
+from ..core.op import Op, Structure
+from ..core.terms import Terms, contraction
 from ..errors import ShapeError
 from ..kernels import providers
 from .arithmetic import mul
@@ -56,6 +57,15 @@ def _matmul_b(g: Array, b_shape: Shape, a: Array) -> Array:
     return _product(a.swapaxes(-1, -2), g)
 
 
+def _matmul_terms(out: Shape, a: Shape, b: Shape) -> list[Terms]:
+    # Negative numbers name batch axes, counted from the end.
+    rows, columns = ("row",) * (len(a) > 1), ("column",) * (len(b) > 1)
+    a_names = (*range(2 - len(a), 0), *rows, "inner")
+    b_names = (*range(2 - len(b), 0), "inner", *columns)
+    lead = len(out) - len(rows) - len(columns)
+    return [contraction((a_names, b_names), (*range(-lead, 0), *rows, *columns), (a, b))]
+
+
 def _matmul_cost(out: Shape, a: Shape, b: Shape) -> int:
     return 2 * math.prod(out) * a[-1]
 
@@ -80,6 +90,8 @@ def _matmul_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], para
 @linear(
     transposes=dict(a=_matmul_a, b=_matmul_b),
     cost=_matmul_cost,
+    structure=Structure.TERMS,
+    terms=_matmul_terms,
     precision="lower",
     native_half=True,
     batch=_matmul_batch,

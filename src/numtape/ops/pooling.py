@@ -8,6 +8,8 @@ import numpy as np
 
 from .._typing import Array, NDArray, Shape
 from ..core.declare import composed, linear
+from ..core.op import Structure
+from ..core.terms import Terms, windows
 from ..errors import ArgumentError, ShapeError
 from ..kernels import pooling
 from ..kernels.convolution import Ints, Pairs, out_size
@@ -61,9 +63,33 @@ def _avg_back(g: Array, x_shape: Shape, kernel: Ints, stride: Ints, padding: Pai
     return avg_unpool(g, size=size, kernel=kernel, stride=stride, padding=padding, count_include_pad=count_include_pad)
 
 
+def _places(x: Shape, out: Shape, kernel: Ints, stride: Ints, padding: Pairs) -> tuple[NDArray, NDArray]:
+    """Return which elements of x and of the means belong together: flat positions."""
+    lead = len(x) - len(kernel)
+    window, _, place = windows(x[lead:], kernel, stride, padding, (1,) * len(kernel))
+    sample = np.arange(math.prod(x[:lead]))[:, None]
+    return sample * math.prod(x[lead:]) + place, sample * math.prod(out[lead:]) + window
+
+
+def _pool_terms(
+    out: Shape, x: Shape, kernel: Ints, stride: Ints, padding: Pairs, count_include_pad: bool
+) -> list[Terms]:
+    inputs, means = _places(x, out, kernel, stride, padding)
+    return [Terms(means, {0: inputs})]
+
+
+def _unpool_terms(
+    out: Shape, x: Shape, size: Ints, kernel: Ints, stride: Ints, padding: Pairs, count_include_pad: bool
+) -> list[Terms]:
+    inputs, means = _places(out, x, kernel, stride, padding)
+    return [Terms(inputs, {0: means})]
+
+
 @linear(
     transposes={"x": _avg_back},
     cost=lambda out, x, kernel, **params: math.prod(out) * math.prod(kernel),
+    structure=Structure.TERMS,
+    terms=_pool_terms,
     precision="widen",
     to_float=True,
     batch=batch_in_front,
@@ -118,6 +144,8 @@ def _unpool_samples() -> list[Any]:
 @linear(
     transposes={"x": _avg_again},
     cost=lambda out, x, kernel, **params: math.prod(x) * math.prod(kernel),
+    structure=Structure.TERMS,
+    terms=_unpool_terms,
     precision="widen",
     to_float=True,
     batch=batch_in_front,

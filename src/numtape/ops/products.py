@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from .._typing import Array
+from .._typing import Array, Shape
 from ..core import batching
 from ..core.declare import composed, face_of, linear
+from ..core.op import Structure
+from ..core.terms import Terms, contraction
 from ..errors import ShapeError
 from .arithmetic import mul
 from .contractions import shape_of
@@ -95,8 +97,18 @@ def _cross_b(g: Array, a: Array) -> Array:
     return _cross(g, a)
 
 
+def _cross_terms(out: Shape, a: Shape, b: Shape) -> list[Terms]:
+    # Each component of the one with each of the other: no component is missed.
+    a_names, b_names = (*range(1 - len(a), 0), "a"), (*range(1 - len(b), 0), "b")
+    names = (*range(1 - len(out), 0), "out")
+    terms = contraction((a_names, b_names, names), names, (a, b, out))
+    return [Terms(terms.out, {0: terms.factors[0], 1: terms.factors[1]})]
+
+
 @linear(
     transposes=dict(a=_cross_a, b=_cross_b),
+    structure=Structure.TERMS,
+    terms=_cross_terms,
     cost=lambda out, a, b: 3 * math.prod(out),
     batch=batching.elementwise,
     numpy=(np.cross, np.linalg.cross),

@@ -6,6 +6,8 @@ import numpy as np
 
 from .._typing import Array, Shape
 from ..core.declare import composed, discrete, face_of, linear
+from ..core.op import Structure
+from ..core.terms import Terms
 from ..errors import ArgumentError, ShapeError
 from .comparisons import greater, less
 from .padding import pad_zeros
@@ -107,8 +109,19 @@ def _convolve_b(g: Array, a: Array, b_shape: Shape, mode: str) -> Array:
     return _convolve(_in_full(g, a.shape, b_shape, mode), a[::-1], mode="valid")
 
 
+def _convolve_terms(out: Shape, a: Shape, b: Shape, mode: str) -> list[Terms]:
+    lost = min(*a, *b) - 1
+    start = {"full": 0, "same": lost // 2, "valid": lost}[mode]
+    i, j = np.ogrid[: a[0], : b[0]]
+    place = i + j - start
+    i, j = np.nonzero((place >= 0) & (place < out[0]))
+    return [Terms(place[i, j], {0: i, 1: j})]
+
+
 @linear(
     transposes={"a": _convolve_a, "b": _convolve_b},
+    structure=Structure.TERMS,
+    terms=_convolve_terms,
     precision="lower",
     cost=lambda out, a, b, mode: 2 * math.prod(a) * math.prod(b),
     numpy=np.convolve,

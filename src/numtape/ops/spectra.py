@@ -8,6 +8,7 @@ import numpy as np
 from .._typing import Array
 from ..core import batching
 from ..core.declare import differentiable, face_of, numpy_faces
+from ..core.op import Structure
 from ..core.value import array_of
 from ..errors import ArgumentError, GradientError, ShapeError
 from .decompositions import asymmetric_rejected, symmetric, symmetric_part
@@ -191,6 +192,7 @@ def _named(name: str, samples: list[Any]) -> list[Any]:
     vjps=dict(x=_svd_pull),
     jvps=dict(x=_svd_push),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
@@ -267,6 +269,7 @@ def _svdvals_push(t: Array, x: Array) -> Array:
     vjps=dict(x=_svdvals_pull),
     jvps=dict(x=_svdvals_push),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
@@ -345,6 +348,7 @@ def _check_uplo(name: str, uplo: str) -> None:
     vjps=dict(x=_eigh_pull),
     jvps=dict(x=_eigh_push),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
@@ -405,6 +409,7 @@ def _eigvalsh_push(t: Array, x: Array) -> Array:
     vjps=dict(x=_eigvalsh_pull),
     jvps=dict(x=_eigvalsh_push),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,

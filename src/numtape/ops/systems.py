@@ -9,7 +9,7 @@ import numpy as np
 from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable
-from ..core.op import Op
+from ..core.op import Op, Structure
 from ..errors import LinearAlgebraError, ShapeError
 from ..taylor import quotient
 from .samples import rejected, sample, values
@@ -107,6 +107,7 @@ _SINGULAR = "is singular; use pinv or lstsq, or add a small multiple of the iden
     vjps=dict(x=_inv_pull),
     jvps=dict(x=_inv_push),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
@@ -191,6 +192,7 @@ def _solve_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], param
     vjp=_solve_pull,
     jvps=dict(a=_solve_push_a, b=_solve_push_b),
     cost=cubic_cost,
+    structure=Structure.MATRICES,
     batch=_solve_batch,
     series=_solve_series,
     precision="widen",

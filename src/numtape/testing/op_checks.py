@@ -5,6 +5,7 @@ forward push over the same records. So ops and functions made of ops are checked
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -376,6 +377,8 @@ def pattern(entry: Op, sample: Sample, position: int, operand: NDArray, out: NDA
         args[position] = labels
         moved = entry.forward(tuple(args), **params) if entry.is_variadic else entry.forward(*args, **params)
         allowed[out_labels, moved] = True
+    elif kind is Structure.SCATTERS and not operand.ndim:
+        allowed[:] = True  # A number is repeated: it affects all.
     elif kind is Structure.SCATTERS:
         case = case_of(entry, sample)
         # The op is linear in this operand: its VJP moves labels without touching values.
@@ -399,6 +402,20 @@ def pattern(entry: Op, sample: Sample, position: int, operand: NDArray, out: NDA
         out_shape = tuple(out.shape[a] if a in axes else n for a, n in enumerate(operand.shape)) if is_full else ()
         out_lanes = np.broadcast_to(lanes, out_shape).ravel() if is_full else lanes.ravel()
         allowed[1:, 1:] = out_lanes[:, None] == operand_lanes[None]
+    elif kind is Structure.MATRICES:
+        # Number the operand's own places; where it is repeated, several outputs have one.
+        lead, every = operand.shape[:-2], np.broadcast_shapes(*(np.shape(x)[:-2] for x in _operands(entry, sample)))
+        places = np.arange(math.prod(lead)).reshape(lead)
+        own = np.broadcast_to(places.reshape((*lead, *(1,) * (operand.ndim - len(lead)))), operand.shape)
+        there = np.broadcast_to(places, every).reshape((*every, *(1,) * (out.ndim - len(every))))
+        allowed[1:, 1:] = np.broadcast_to(there, out.shape).ravel()[:, None] == own.ravel()[None]
+    elif kind is Structure.TERMS:
+        assert entry.facts.terms is not None
+        given = _operands(entry, sample)
+        for terms in entry.facts.terms(out.shape, *map(np.shape, given), **params):
+            if position in terms.factors:
+                rows, columns = np.broadcast_arrays(terms.out, terms.factors[position])
+                allowed[rows + 1, columns + 1] = True
     else:
         allowed[:] = True
     return allowed[1:, 1:]

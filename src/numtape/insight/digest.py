@@ -1,0 +1,303 @@
+"""A run as a list of hashes, one for each record, to compare with another run, now or from a file."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.context import Observer, current, entered
+from ..core.gradients import check_target, link_of, seed_of, sweep
+from ..core.recompute import is_at_hand, run_again, value
+from ..core.record import Gone, Record
+from ..core.reverse import collect
+from ..core.value import Value
+from ..core.write import stamp_at
+from ..errors import FreedError, OperandError, OverwrittenError, SavedFileError
+from ..kernels.machine import machine
+from ..serialization.replacing import replace_file
+
+FORMAT = "numtape digest"
+#: Goes up when a document can no longer be read by what read the last version.
+VERSION = 1
+#: Longer parameters stand in a digest as their hash.
+_MOST_TEXT = 120
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What a digest knows of a record."""
+
+    op: str
+    #: The static parameters, or their hash; draws of random numbers are among them.
+    params: str
+    #: ``%3`` for the output of the fourth record; the hash of anything else, after its name.
+    operands: tuple[str, ...]
+    shape: str
+    dtype: str
+    #: The hash of the output.
+    value: str
+    #: The hash of its cotangent; empty if no backward was asked for, or none arrives.
+    cotangent: str
+    #: The user's line. It is shown and not compared: files may have moved.
+    site: str = dataclasses.field(compare=False)
+
+    def __str__(self) -> str:
+        params = f"; {self.params}" if self.params else ""
+        cotangent = f", cotangent {self.cotangent}" if self.cotangent else ""
+        called = f"{self.op}({', '.join(self.operands)}{params})"
+        return f"{called} {self.shape} {self.dtype} is {self.value}{cotangent}, at {self.site}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Digest:
+    """A hash for each record of a run, oldest first, and what it ran on. Two of them are equal if the runs are.
+
+    Example:
+        >>> x = nt.tensor([1.0, 2.0])
+        >>> with nt.Tape() as tape:
+        ...     y = nt.exp(x).sum()
+        >>> digest = tape.digest()
+        >>> len(digest), digest == nt.Digest.from_json(digest.to_json())
+        (2, True)
+    """
+
+    entries: tuple[Entry, ...]
+    #: The class of CPU, the libraries and the kernel provider.
+    machine: dict[str, str] = dataclasses.field(compare=False)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __repr__(self) -> str:
+        return f"<Digest: {len(self)} records, {self.hash}>"
+
+    def __str__(self) -> str:
+        lines = [f"%{number} = {entry}" for number, entry in enumerate(self.entries)]
+        return "\n".join([f"{len(self)} records, {self.hash}", *lines])
+
+    @property
+    def has_cotangents(self) -> bool:
+        """Whether a backward was asked for."""
+        return any(entry.cotangent for entry in self.entries)
+
+    @property
+    def hash(self) -> str:
+        """One hash for the whole run, of everything that is compared."""
+        return _hashed(json.dumps([_compared(entry) for entry in self.entries]).encode())
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the digest as a JSON document, and write it to a file if a path is given."""
+        records = [dataclasses.asdict(entry) for entry in self.entries]
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "machine": self.machine,
+            "records": records,
+        }
+        text = json.dumps(document, indent=1)
+        if path is not None:
+            replace_file(path, [text.encode()])
+        return text
+
+    save = to_json
+
+    @classmethod
+    def from_json(cls, document_or_path: str | os.PathLike[str]) -> "Digest":
+        """Return the digest that `to_json` wrote.
+
+        Args:
+            document_or_path: the document itself, or the path of a file that holds it.
+
+        Raises:
+            SavedFileError: it is no such document, damaged, or of a later version.
+        """
+        text = document_or_path
+        if not (isinstance(text, str) and text.lstrip().startswith("{")):
+            with open(text, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+        return _parse(text)
+
+    load = from_json
+
+
+def digest_of(what: Any, loss: Any = None) -> Digest:
+    """Return the digest of records, of a tape's records, or of those behind a tensor.
+
+    Values that were not kept are made again, so this runs at most as long as the forward did. Run it in the same scope
+    of `nt.deterministic` as the forward.
+
+    Args:
+        what: a tracked tensor, something that has `records`, or a list of records.
+        loss: a tensor to run a backward from, which delivers and frees nothing, for the hashes of cotangents.
+
+    Raises:
+        FreedError: if a value is gone: a backward has freed the graph, or an optimizer has changed what it began with.
+    """
+    records = _records_of(what)
+    cotangents = {} if loss is None else _cotangents(loss)
+    numbers = {record: number for number, record in enumerate(records)}
+    last_use = {link: number for number, record in enumerate(records) for link in record.inputs if type(link) is Record}
+    made: dict[Record, Any] = {}
+    entries = []
+    with entered(scopes=(), observers=()), np.errstate(all="ignore"):
+        for number, record in enumerate(records):
+            made[record] = _value(record, made)
+            operands = tuple(_operand(record, i, numbers, made) for i in range(len(record.inputs)))
+            entries.append(
+                Entry(
+                    op=record.op.name,
+                    params=_params(record.params),
+                    operands=operands,
+                    shape=_text(record.shape),
+                    dtype=_text(record.dtype),
+                    value=_hash_of(made[record]),
+                    cotangent=cotangents.get(record, ""),
+                    site=record.site,
+                )
+            )
+            for link in (*record.inputs, record):
+                if type(link) is Record and last_use.get(link, number) <= number:
+                    made.pop(link, None)
+    return Digest(tuple(entries), machine())
+
+
+def _records_of(what: Any) -> Sequence[Record]:
+    if isinstance(what, Value):
+        check_target("digest", what)
+        return collect([link_of(what)])[::-1]
+    records = what if isinstance(what, list | tuple) else getattr(what, "records", None)
+    if not isinstance(records, list | tuple) or not all(isinstance(record, Record) for record in records):
+        raise OperandError(f"digest: wants a tensor, a tape or a list of records, not {type(what).__name__}.")
+    return sorted(records, key=lambda record: record.index)
+
+
+def _value(record: Record, made: dict[Record, Any]) -> Any:
+    """Return the output of a record, made again from those before it where it is not kept."""
+    if is_at_hand(record):
+        return record.array
+    try:
+        for link in record.inputs:
+            # Of what was recorded before the first of the list, only what is kept is there.
+            if type(link) is Record and link not in made:
+                made[link] = value(link)
+        return run_again(record, made)
+    except (FreedError, OverwrittenError) as error:
+        raise FreedError(
+            f"digest: the output of {record.op.name} at {record.site} is gone, and so is what it was made of; take the "
+            "digest before the backward and the optimizer's step."
+        ) from error
+
+
+def _operand(record: Record, position: int, numbers: dict[Record, int], made: dict[Record, Any]) -> str:
+    link = record.inputs[position]
+    if type(link) is Record:
+        if link in numbers:
+            return f"%{numbers[link]}"
+        return _hash_of(made[link]) if link in made else _hash_of(link.array) if is_at_hand(link) else "(earlier)"
+    if type(link) is Gone:
+        if link.operand is None:
+            return "(gone)"
+        link = link.operand
+    if not isinstance(link, Value):
+        return _text(link)
+    is_same = link.version is None or link.version[0].count == stamp_at(record, position)
+    name = link.extras.name if link.extras is not None else None
+    return f"{name or 'tensor'} {_hash_of(link.array) if is_same else '(overwritten)'}"
+
+
+class _Cotangents(Observer):
+    """Hashes the cotangent of each record that a sweep passes."""
+
+    def __init__(self) -> None:
+        self.found: dict[Record, str] = {}
+
+    def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
+        """Note a record's cotangent; those of several outputs come as a list."""
+        self.found[record] = _hash_of(tuple(cotangent) if isinstance(cotangent, list) else cotangent)
+
+
+def _cotangents(loss: Any) -> dict[Record, str]:
+    check_target("digest", loss)
+    leaves: list[Any] = []
+    collect([link_of(loss)], leaves)
+    sources = [leaf for leaf in leaves if isinstance(leaf, Value) and leaf.node is not None]
+    observer = _Cotangents()
+    # The sources are named so that nothing is delivered, not even to tensors that retain their gradient.
+    with entered(observers=(observer,), tapes=(), watch_all=False, scopes=current().scopes):
+        sweep([loss], [seed_of("digest", loss, None)], list(dict.fromkeys(sources)))
+    return observer.found
+
+
+def _params(params: dict[str, Any] | None) -> str:
+    text = ", ".join(f"{name}={_text(value)}" for name, value in (params or {}).items())
+    return text if len(text) <= _MOST_TEXT else _hashed(text.encode())
+
+
+def _text(value: Any) -> str:
+    """Return a text that is the same in every process: no addresses, no order of hashes."""
+    match value:
+        case np.ndarray() | np.generic():
+            return _hash_of(value) if value.ndim or value.dtype.kind == "V" else repr(value.item())
+        case list() | tuple():
+            return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
+        case dict():
+            return f"{{{', '.join(f'{_text(key)}: {_text(each)}' for key, each in value.items())}}}"
+        case set() | frozenset():
+            return f"{{{', '.join(sorted(map(_text, value)))}}}"
+        case None | bool() | int() | float() | complex() | str() | bytes() | slice():
+            return repr(value)
+        case np.dtype():
+            return str(value)
+        case Value():
+            return _hash_of(value.array)
+        case functools.partial():
+            return f"{_text(value.func)}{_text(value.args)}{_text(value.keywords)}"
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _hash_of(value: Any) -> str:
+    """Return the hash of an array's dtype, shape and bits; of a tuple, for an op with several outputs, that of all."""
+    if isinstance(value, tuple):
+        return _hashed(" ".join("none" if part is None else _hash_of(part) for part in value).encode())
+    array = np.ascontiguousarray(value)
+    return _hashed(f"{array.dtype} {np.shape(value)} ".encode(), array.reshape(-1).view(np.uint8).data)
+
+
+def _hashed(*parts: Any) -> str:
+    found = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()
+
+
+def _compared(entry: Entry) -> list[Any]:
+    return [getattr(entry, field.name) for field in dataclasses.fields(entry) if field.name != "site"]
+
+
+def _parse(text: str) -> Digest:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SavedFileError(f"digest: the document is damaged or no JSON ({error}); write it anew.") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise SavedFileError(f'digest: this is JSON, but not what to_json writes: its format is not "{FORMAT}".')
+    if found.get("version") != VERSION:
+        raise SavedFileError(
+            f"digest: the document has version {found.get('version')!r}, and this numtape reads version {VERSION}; "
+            "read it with the numtape that wrote it, or write it anew."
+        )
+    try:
+        entries = tuple(Entry(**{**each, "operands": tuple(each["operands"])}) for each in found["records"])
+        return Digest(entries, dict(found["machine"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SavedFileError(
+            f"digest: the document is damaged ({type(error).__name__}: {error}); write it anew."
+        ) from error

@@ -1,0 +1,118 @@
+"""Where two runs part: the first record in which their digests differ."""
+
+import dataclasses
+import os
+from typing import Any
+
+from ..errors import OperandError
+from .digest import Digest, Entry
+
+#: What may differ in a record, in the order in which it is looked at, and what that means.
+_MEANINGS = {
+    "op": "another op ran",
+    "shape": "the output has another shape",
+    "dtype": "the output has another dtype",
+    "params": "the op got other parameters; for random ops they hold the draw",
+    "operands": "the op got other inputs",
+    "value": "the same op gave other bits on the same inputs",
+}
+#: Cotangents are looked at once the whole forward is the same, newest record first, as the backward passes them.
+_COTANGENT = "the forward is the same, and another cotangent came back to this op"
+
+
+@dataclasses.dataclass(frozen=True)
+class DigestDifference:
+    """The first record in which two runs differ; false if there is none."""
+
+    #: "op", "shape", "dtype", "params", "operands", "value" or "cotangent" by what differs, "length" if one run goes on
+    #: where the other ends, and empty if they are equal.
+    kind: str
+    #: The number of the record, from 0 on; how many there are if the runs are equal.
+    position: int
+    #: The record in each run; None where a run has ended, and if they are equal.
+    first: Entry | None
+    second: Entry | None
+    #: What the runs ran on, where that differs: name, first, second.
+    machines: tuple[tuple[str, str, str], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.kind)
+
+    @property
+    def op(self) -> str | None:
+        """The op that the first run ran there, or the second if the first has ended."""
+        entry = self.first or self.second
+        return None if entry is None else entry.op
+
+    @property
+    def site(self) -> str | None:
+        """The line that ran it."""
+        entry = self.first or self.second
+        return None if entry is None else entry.site
+
+    def __str__(self) -> str:
+        if not self.kind:
+            return f"the runs are equal in all {self.position} records"
+        lines = [f"the runs part at record %{self.position}: {self._meaning()}"]
+        lines += [f"  {name}: {_shown(entry)}" for name, entry in (("first", self.first), ("second", self.second))]
+        lines += [f"  they ran on another {name}: {a} and {b}" for name, a, b in self.machines]
+        return "\n".join(lines)
+
+    def _meaning(self) -> str:
+        if self.kind != "length":
+            return _MEANINGS.get(self.kind, _COTANGENT)
+        return f"the {'first' if self.first is None else 'second'} run ends, and the other goes on"
+
+
+def _shown(entry: Entry | None) -> str:
+    return "(the end)" if entry is None else str(entry)
+
+
+def diff_digests(a: Any, b: Any) -> DigestDifference:
+    """Return where two runs part: the first op and line at which a value, an op, a shape or the length differs.
+
+    Args:
+        a: a `Digest`, or the path of a file that holds one.
+        b: the other one.
+
+    Example:
+        >>> def run(x):
+        ...     with nt.Tape() as tape:
+        ...         y = nt.exp(x * 2.0).sum()
+        ...     return tape.digest()
+        >>> print(nt.diff_digests(run(nt.tensor([1.0])), run(nt.tensor([1.0]))))
+        the runs are equal in all 3 records
+        >>> difference = nt.diff_digests(run(nt.tensor([1.0])), run(nt.tensor([1.5])))
+        >>> difference.op, difference.kind
+        ('mul', 'operands')
+    """
+    first, second = _as_digest(a), _as_digest(b)
+    machines = tuple(
+        (name, str(value), str(second.machine.get(name)))
+        for name, value in first.machine.items()
+        if second.machine.get(name) != value
+    )
+    pairs = list(zip(first, second, strict=False))
+    for position, (one, other) in enumerate(pairs):
+        kind = next((name for name in _MEANINGS if getattr(one, name) != getattr(other, name)), None)
+        if kind is not None:
+            return DigestDifference(kind, position, one, other, machines)
+    if len(first) != len(second):
+        rest = [digest.entries[len(pairs)] if len(pairs) < len(digest) else None for digest in (first, second)]
+        return DigestDifference("length", len(pairs), rest[0], rest[1], machines)
+    if first.has_cotangents and second.has_cotangents:
+        for position, (one, other) in reversed(list(enumerate(pairs))):
+            if one.cotangent != other.cotangent:
+                return DigestDifference("cotangent", position, one, other, machines)
+    return DigestDifference("", len(pairs), None, None, machines)
+
+
+def _as_digest(given: Any) -> Digest:
+    if isinstance(given, Digest):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return Digest.from_json(given)
+    raise OperandError(
+        f"diff_digests: wants digests, or paths of files that hold them, not {type(given).__name__}; write "
+        "nt.diff_digests(tape.digest(), other_tape.digest())."
+    )

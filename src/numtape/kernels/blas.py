@@ -1,0 +1,121 @@
+"""The threads of the BLAS library that NumPy multiplies matrices with: how many there are, and just one for a while.
+
+A product's bits depend on how many threads share its sums. The number belongs to the process, so all that ask for one
+thread are counted: the first sets it, and the last to leave puts back what was there before.
+"""
+
+import ctypes
+import functools
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+#: How libraries call the functions that set and return their threads. Builds rename OpenBLAS' own by a prefix and a
+#: suffix, so that several can live in one process.
+_SPELLINGS = [
+    *(
+        (f"{prefix}openblas_set_num_threads{suffix}", f"{prefix}openblas_get_num_threads{suffix}")
+        for prefix in ("scipy_", "")
+        for suffix in ("64_", "_64", "")
+    ),
+    ("MKL_Set_Num_Threads", "MKL_Get_Max_Threads"),
+    ("bli_thread_set_num_threads", "bli_thread_get_num_threads"),
+]
+#: The variables that fix the threads of libraries whose functions are not known, before they are loaded.
+_VARIABLES = ("VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_NAMES = re.compile(r"(openblas|mkl_rt|blis)[^/\\]*$", re.IGNORECASE)
+
+
+class Library(NamedTuple):
+    """What is used of a BLAS library."""
+
+    path: str
+    set_threads: Callable[[int], object]
+    threads: Callable[[], int]
+    #: The CPU that its kernels were chosen for, such as "SkylakeX"; empty if it does not say.
+    core: str
+
+
+@functools.cache
+def library() -> Library | None:
+    """Return the library that NumPy uses, or None if its threads cannot be set from here."""
+    for path in _candidates():
+        try:
+            found = _opened(path)
+        except OSError:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _candidates() -> Iterator[str]:
+    """Yield the files that may be NumPy's BLAS: those that came with it, and then what else the process has loaded."""
+    home = Path(np.__file__).parent
+    for folder in (home.parent / "numpy.libs", home / ".dylibs"):
+        if folder.is_dir():
+            yield from (str(file) for file in sorted(folder.iterdir()) if _NAMES.search(file.name))
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:  # Not Linux.
+        return
+    yield from sorted({path for path in re.findall(r"/.*$", maps, re.MULTILINE) if _NAMES.search(path)})
+
+
+def _opened(path: str) -> Library | None:
+    handle = ctypes.CDLL(path)
+    for setter, getter in _SPELLINGS:
+        if hasattr(handle, setter) and hasattr(handle, getter):
+            core = getattr(handle, setter.replace("set_num_threads", "get_corename"), None)
+            if core is not None:
+                core.restype = ctypes.c_char_p
+            return Library(path, getattr(handle, setter), getattr(handle, getter), (core() if core else b"").decode())
+    return None
+
+
+def threads() -> int | None:
+    """Return how many threads BLAS may use now, or None if it cannot be asked."""
+    found = library()
+    return None if found is None else found.threads()
+
+
+def can_be_single() -> bool:
+    """Say whether BLAS can be held to one thread, or was held to it when the process began."""
+    return library() is not None or any(os.environ.get(name) == "1" for name in _VARIABLES)
+
+
+class SingleThread:
+    """Counts those that want BLAS to use one thread; they may be in several threads, and leave in any order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._before = 1
+
+    def hold(self) -> None:
+        """Let BLAS use one thread until `release`."""
+        found = library()
+        with self._lock:
+            if found is not None and not self._holders:
+                self._before = found.threads()
+                found.set_threads(1)
+            self._holders += 1
+
+    def release(self) -> int:
+        """Undo a `hold`; return how many threads BLAS was using, which is 1 unless somebody set another number."""
+        found = library()
+        with self._lock:
+            self._holders -= 1
+            used = 1 if found is None else found.threads()
+            if found is not None and not self._holders and used == 1:
+                found.set_threads(self._before)
+            return used
+
+
+#: The count of this process.
+single_thread = SingleThread()

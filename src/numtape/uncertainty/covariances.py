@@ -1,0 +1,80 @@
+"""Covariances as they are given: a matrix, or standard deviations of independent quantities."""
+
+from typing import Any
+
+import numpy as np
+
+from .. import tree
+from .._typing import NDArray
+from ..core.value import Value
+from ..errors import ArgumentError, OperandError, ShapeError
+from ..interop.vectors import Layout
+
+
+def as_array(name: str, title: str, given: Any) -> NDArray:
+    """Return numbers that are not differentiated as a float64 array."""
+    if isinstance(given, Value):
+        if given.node is not None:
+            raise OperandError(
+                f"{name}: {title} is a tracked tensor, but it is taken as a constant; pass its detach()."
+            )
+        given = given.array
+    return np.asarray(given, np.float64)
+
+
+def as_covariance(name: str, layout: Layout, covariance: Any, errors: Any) -> NDArray:
+    """Return the covariance matrix of the elements of a tree.
+
+    Args:
+        name: of the function, for messages.
+        layout: of the tree.
+        covariance: the matrix, or None.
+        errors: a tree of standard deviations, or None.
+    """
+    if (covariance is None) == (errors is None):
+        raise ArgumentError(f"{name}: give either covariance, a matrix, or errors, a tree of standard deviations.")
+    if covariance is None:
+        return np.diag(_deviations(name, layout, errors) ** 2)
+    matrix = as_array(name, "covariance", covariance)
+    size = layout.size
+    if matrix.shape != (size, size):
+        raise ShapeError(
+            f"{name}: covariance has shape {matrix.shape}, and {layout.title} has {size} elements; it must be of shape "
+            f"{(size, size)}. Standard deviations go to errors=."
+        )
+    if not np.all(np.isfinite(matrix)):
+        raise ArgumentError(f"{name}: covariance has an element that is not finite.")
+    scale = np.sqrt(np.outer(np.abs(np.diagonal(matrix)), np.abs(np.diagonal(matrix))))
+    if np.any(np.diagonal(matrix) < 0) or np.any(np.abs(matrix - matrix.T) > 1e-8 * scale):
+        raise ArgumentError(f"{name}: covariance must be symmetric, with variances that are not negative.")
+    return matrix
+
+
+def _deviations(name: str, layout: Layout, errors: Any) -> NDArray:
+    try:
+        leaves = tree.leaves_like(layout.tree, errors)
+    except ArgumentError as error:
+        raise ArgumentError(f"{name}: errors have another structure than {layout.title}; {error}") from error
+    parts = []
+    for leaf, shape in zip(leaves, layout.shapes, strict=True):
+        array = as_array(name, "errors", leaf)
+        if array.shape not in ((), shape):
+            raise ShapeError(
+                f"{name}: errors have shape {array.shape} for a part of {layout.title} of shape {shape}; they must be "
+                "equal, or a number."
+            )
+        parts.append(np.broadcast_to(array, shape).ravel())
+    vector = np.concatenate(parts)
+    if not np.all(vector >= 0):
+        raise ArgumentError(f"{name}: errors has an element that is not a standard deviation, zero or more.")
+    return vector
+
+
+def variances(name: str, jacobian: NDArray, covariance: NDArray) -> NDArray:
+    """Return the diagonal of ``J C J^T`` without the rest of it."""
+    terms = (jacobian @ covariance) * jacobian
+    found = terms.sum(axis=1)
+    # A sum of terms of both signs may be below zero by rounding; by more, the matrix was no covariance.
+    if np.any(found < -1e-10 * np.abs(terms).sum(axis=1)):
+        raise ArgumentError(f"{name}: covariance gives a negative variance; it must be positive semidefinite.")
+    return np.asarray(np.maximum(found, 0.0))

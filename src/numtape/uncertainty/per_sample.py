@@ -1,0 +1,96 @@
+"""`per_sample_gradients`: the gradient of each sample's loss by shared parameters, all in one batched sweep."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import tree
+from ..api import gradients_of
+from ..arguments import title
+from ..core.value import Value, wrap
+from ..errors import OperandError, ShapeError
+from ..lifted import BatchedTensor
+from ..ops import broadcast_to, stack
+from ..tensors import Tensor
+
+_NAME = "per_sample_gradients"
+
+
+def per_sample_gradients(function: Callable[..., Any], parameters: Any, *samples: Any) -> Any:
+    """Return the gradient of each sample's loss by the parameters, along a new first axis.
+
+    The function is written for one sample. It runs once, on all samples at once, and one reverse sweep brings all
+    gradients. A function that must look at the numbers themselves, as in ``if loss > 1``, runs sample by sample.
+
+    Args:
+        function: takes the parameters and one sample, and returns its loss, a scalar.
+        parameters: a tensor, an array, a number or a tree of them.
+        samples: arrays, tensors or trees of them, of which each sample has one part along the first axis.
+
+    Returns:
+        A tree like `parameters`, with a first axis for the samples in each leaf.
+
+    Example:
+        >>> loss = lambda w, x, y: (w @ x - y) ** 2
+        >>> x, y = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([1.0, 1.0])
+        >>> nt.uncertainty.per_sample_gradients(loss, np.array([2.0, 3.0]), x, y)
+        array([[ 2.,  0.],
+               [ 0., 20.]])
+    """
+    if not callable(function):
+        raise OperandError(f"{_NAME}: wants a function, not {type(function).__name__}.")
+    count = _count(samples)
+    shared = tree.map(lambda leaf: _as_shared(leaf, count), parameters)
+
+    def total(repeated: Any) -> Any:
+        lifted = tree.map(BatchedTensor.of, repeated)
+        return _members(function, function(lifted, *tree.map(_lifted, samples)), count).sum()
+
+    total.__name__ = title(function)
+    try:
+        return gradients_of(_NAME, total, 0, False)(shared)[1]
+    except Exception:
+        # It may want to see numbers, which are there for one sample at a time; whatever else is wrong shows there too.
+        return _one_by_one(function, parameters, samples, count)
+
+
+def _one_by_one(function: Callable[..., Any], parameters: Any, samples: Any, count: int) -> Any:
+    gradient = gradients_of(_NAME, function, 0, False)
+    rows = [gradient(parameters, *tree.map(lambda x, i=i: x[i], samples))[1] for i in range(count)]
+    if not rows:
+        return tree.map(lambda leaf: np.zeros((0, *np.shape(leaf))), parameters)
+    return tree.map(lambda *parts: stack(parts) if isinstance(parts[0], Value) else np.stack(parts), rows[0], *rows[1:])
+
+
+def _count(samples: Any) -> int:
+    """Return how many samples there are."""
+    lengths = {np.shape(leaf)[:1] for leaf in tree.leaves(samples)}
+    if not lengths:
+        raise OperandError(f"{_NAME}: there are no samples; give arrays, of which each sample has one part.")
+    if len(lengths) > 1 or () in lengths:
+        shapes = ", ".join(str(np.shape(leaf)) for leaf in tree.leaves(samples))
+        raise ShapeError(f"{_NAME}: the samples have shapes {shapes}; their first axes must be of one length.")
+    return int(next(iter(lengths))[0])
+
+
+def _as_shared(leaf: Any, count: int) -> Any:
+    """Return a parameter once for each sample, without a copy; numbers are float64, as in every derivative."""
+    value = np.asarray(leaf, np.float64) if isinstance(leaf, float | int) else leaf
+    return broadcast_to(value, (count, *np.shape(value)))
+
+
+def _lifted(leaf: Any) -> Any:
+    return BatchedTensor.of(leaf if isinstance(leaf, Value) else wrap(Tensor, np.asarray(leaf)))
+
+
+def _members(function: Callable[..., Any], out: Any, count: int) -> Any:
+    """Return the losses of all samples as one tensor."""
+    if not isinstance(out, Value):
+        raise OperandError(f"{_NAME}: {title(function)} returned {type(out).__name__}; it must return a scalar tensor.")
+    if out.shape not in ((), (1,)):
+        raise ShapeError(
+            f"{_NAME}: {title(function)} returned shape {out.shape} for one sample; it must return its loss, a scalar."
+        )
+    # A loss that depends on no sample is the same for all.
+    return out.members if isinstance(out, BatchedTensor) else broadcast_to(out, (count,))

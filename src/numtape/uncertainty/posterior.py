@@ -1,0 +1,140 @@
+"""`laplace`: a density as the Gaussian at its mode, and the logarithm of its integral."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._typing import NDArray
+from ..arguments import title
+from ..errors import GradientError
+from ..interop.functions import Objective, solving
+from ..interop.loading import scipy_part
+from ..interop.vectors import Layout
+
+#: How near to the mode, in standard deviations, the last step must be, and how many there may be.
+_NEAR = 1e-5
+_MOST_STEPS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Laplace:
+    """A Gaussian in the place of a density."""
+
+    #: Where the density is largest, in the structure of the start, and its logarithm there.
+    mode: Any
+    log_density: float
+    #: The standard deviations, in the same structure.
+    errors: Any
+    #: The logarithm of the integral of the density, as given: for a joint density of data and parameters, the evidence.
+    log_evidence: float
+    #: The covariance of the elements, and what they are called.
+    covariance: NDArray = field(repr=False)
+    names: list[str] = field(repr=False)
+    layout: Layout = field(repr=False)
+    vector: NDArray = field(repr=False)
+
+    def sample(self, count: int, rng: Any = None) -> list[Any]:
+        """Return trees like the mode, drawn from the Gaussian; `rng` is a NumPy generator or a seed."""
+        drawn = np.random.default_rng(rng).standard_normal((count, len(self.vector)))
+        return [self.layout.results(x) for x in self.vector + drawn @ np.linalg.cholesky(self.covariance).T]
+
+    def __str__(self) -> str:
+        width = max(map(len, self.names))
+        errors = np.sqrt(np.diagonal(self.covariance))
+        rows = [f"{n:{width}}  {x:.10g} +- {e:.3g}" for n, x, e in zip(self.names, self.vector, errors, strict=True)]
+        return "\n".join([*rows, f"log evidence {self.log_evidence:.10g}"])
+
+
+def laplace(log_density: Callable[..., Any], x0: Any, args: tuple[Any, ...] = ()) -> Laplace:
+    """Approximate a density by the Gaussian at its mode: mode, covariance, and the logarithm of its integral.
+
+    The mode is found by Newton's method in a trust region, with exact Hessians. Needs SciPy.
+
+    Args:
+        log_density: takes a tree of tensors, and `args`, and returns the logarithm of the density, which need not be
+            normalised: usually log-likelihood plus log-prior.
+        x0: where to start: tensors, arrays, numbers or a tree of them.
+        args: further arguments, passed on as they are.
+
+    Returns:
+        A `Laplace`: `mode` and `errors` in the structure of `x0`, `covariance`, `log_evidence`.
+
+    Raises:
+        GradientError: if no mode was found, or the density is flat there in some direction.
+
+    Example:
+        >>> found = nt.uncertainty.laplace(lambda x: -0.5 * ((x - 3.0) / 2.0) ** 2, 0.0)
+        >>> round(found.mode, 6), round(found.errors, 6), round(found.log_evidence, 6)
+        (3.0, 2.0, 1.612086)
+    """
+    name = "laplace"
+    layout = Layout(name, "x0", x0)
+
+    def negative(x: Any, *rest: Any) -> Any:
+        return -log_density(x, *rest)
+
+    negative.__name__ = title(log_density)
+    objective = Objective(name, negative, layout, args if isinstance(args, tuple) else (args,))
+    objective.start()
+    optimize = scipy_part(name, "optimize")
+    with solving():
+        found = optimize.minimize(
+            objective.value_and_gradient,
+            layout.vector,
+            jac=True,
+            hess=objective.hessian,
+            method="trust-exact",
+            options={"gtol": 1e-8, "maxiter": 1000},
+        )
+    vector, factor = _settled(objective, found.x)
+    value, _ = objective.value_and_gradient(vector)
+    inverse = np.linalg.inv(factor)
+    covariance = inverse.T @ inverse
+    evidence = -value + 0.5 * layout.size * math.log(2 * math.pi) - float(np.log(np.diagonal(factor)).sum())
+    errors = layout.results(np.sqrt(np.diagonal(covariance)))
+    return Laplace(layout.results(vector), -value, errors, evidence, covariance, layout.names, layout, vector)
+
+
+def _settled(objective: Objective, vector: NDArray) -> tuple[NDArray, NDArray]:
+    """Take Newton's steps to the last digits of a mode; return it, and the Cholesky factor of the Hessian there.
+
+    Whether a mode was found is judged by the steps, in standard deviations: that does not depend on any unit.
+    """
+    factor = _factor(objective, vector)
+    for _ in range(_MOST_STEPS):
+        step = np.linalg.solve(factor, -objective.value_and_gradient(vector)[1])
+        if not np.linalg.norm(step) < 1.0:
+            break
+        vector = vector + np.linalg.solve(factor.T, step)
+        last, factor = factor, _factor(objective, vector)
+        # Where the Hessian vanishes at the mode, as that of x**4, it never settles.
+        has_settled = np.allclose(np.diagonal(factor), np.diagonal(last), rtol=1e-3, atol=0.0)
+        if has_settled and np.linalg.norm(step) < _NEAR:
+            return vector, factor
+    raise GradientError(
+        f"{objective.name}: no mode of {objective.__name__} was found from x0, around which it falls as a Gaussian "
+        "does; start nearer to it, or check that there is one."
+    )
+
+
+def _factor(objective: Objective, vector: NDArray) -> NDArray:
+    """Return the Cholesky factor of the Hessian, or raise and say in which direction the density does not fall."""
+    precision = objective.hessian(vector)
+    try:
+        factor = np.linalg.cholesky(precision)
+    except np.linalg.LinAlgError:
+        factor = np.zeros_like(precision)
+    scale = np.sqrt(np.abs(np.diagonal(precision)))
+    if np.all(np.diagonal(factor) > 1e-7 * scale) and np.all(np.isfinite(factor)):
+        return factor
+    names = ", ".join(objective.layout.names)
+    if np.all(np.isfinite(precision)):
+        direction = np.abs(np.linalg.eigh(precision).eigenvectors[:, 0])
+        names = ", ".join(n for n, part in zip(objective.layout.names, direction, strict=True) if part > 0.1)
+    raise GradientError(
+        f"{objective.name}: {objective.__name__} has no maximum along {names} where the search ended, so there is no "
+        "Gaussian in its place; add a prior, fix a parameter, or start elsewhere."
+    )

@@ -1,0 +1,396 @@
+"""SciPy's sparse matrices and transforms as ops: the checks that every op must pass, and what is special to them."""
+
+import numpy as np
+import pytest
+import scipy.fft
+import scipy.signal
+import scipy.sparse
+import scipy.sparse.linalg
+
+import numtape as nt
+from numtape.core.op import Composite, Facts
+from numtape.errors import (
+    ArgumentError,
+    AxisError,
+    DtypeError,
+    LinearAlgebraError,
+    NotDifferentiableError,
+    OperandError,
+    ShapeError,
+)
+from numtape.interop.scipy import dct, fftconvolve, idct, linear_operator, spsolve
+from numtape.ops.samples import sample, values
+from numtape.testing import mode_checks, op_checks
+
+#: 3 x 4, with an empty row.
+MATRIX = np.array([[1.0, 0.0, -2.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.5, 3.0, 0.0, 1.5]])
+SPARSE = scipy.sparse.csr_array(MATRIX)
+#: 3 x 3, far from singular.
+SQUARE = np.array([[3.0, 0.0, 1.0], [0.0, -2.0, 0.0], [0.5, 1.0, 4.0]])
+SQUARE_SPARSE = scipy.sparse.csr_array(SQUARE)
+
+
+def entry(name, function, samples, reference):
+    facts = Facts(cost=lambda *shapes, **params: 0, samples=lambda: samples, reference=reference)
+    return Composite(name, function, facts)
+
+
+def filled(pattern, data):
+    """Return a dense matrix with values at the places of a sparse one."""
+    out = np.zeros(pattern.shape, np.asarray(data).dtype)
+    rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
+    np.add.at(out, (rows, pattern.indices), data)
+    return out
+
+
+def product_of_values(data, x):
+    return linear_operator((data, SPARSE.indices, SPARSE.indptr), shape=(3, 4)) @ x
+
+
+def solution_of_values(data, b):
+    return spsolve((data, SQUARE_SPARSE.indices, SQUARE_SPARSE.indptr), b)
+
+
+class Doubling(scipy.sparse.linalg.LinearOperator):
+    """MATRIX twice, known by its products alone."""
+
+    def __init__(self):
+        super().__init__(np.float64, MATRIX.shape)
+
+    def _matvec(self, x):
+        return 2.0 * MATRIX @ x
+
+    def _rmatvec(self, x):
+        return 2.0 * MATRIX.T @ x
+
+
+VECTORS = [sample(values(4)), sample(values(4, seed=1)), sample(values(4, 1)), sample(values(4, 3))]
+STACKS = [sample(values(2, 4, 3)), sample(values(2, 1, 4, 2)), sample(values(4, 0)), sample(values(1, 4, 1))]
+CONVOLVED = [
+    sample(values(5), values(3, seed=1)),
+    sample(values(3), values(5, seed=1), mode="same"),
+    sample(values(6), values(3, seed=1), mode="valid"),
+    sample(values(3), values(6, seed=1), mode="valid"),
+    sample(values(6), values(4, seed=1), mode="same"),
+    sample(values(4, 5), values(2, 3, seed=1), mode="same"),
+    sample(values(2, 5), values(2, 3, seed=1), axes=1),
+    sample(values(2, 5), values(1, 3, seed=1), axes=(-1,), mode="valid"),
+    sample(values(5, 2, 3), values(2, 2, 2, seed=1), axes=(0, 2), mode="same"),
+]
+TRANSFORMED = [
+    *(sample(values(5), type=kind, norm=norm) for kind in (1, 2, 3, 4) for norm in ("backward", "ortho", "forward")),
+    sample(values(3, 4)),
+    sample(values(3, 4), axis=0),
+    sample(values(2, 3, 4), axis=1, type=3),
+    sample(values(4), n=6),
+    sample(values(4, 3), n=2, axis=0, type=1),
+    sample(values(1)),
+]
+ENTRIES = [
+    entry("sparse @ x", lambda x: linear_operator(SPARSE) @ x, VECTORS + STACKS, lambda x: MATRIX @ x),
+    entry("operator @ x", lambda x: linear_operator(Doubling()) @ x, VECTORS + STACKS, lambda x: 2.0 * MATRIX @ x),
+    entry(
+        "x @ sparse",
+        lambda x: x @ linear_operator(SPARSE),
+        [sample(values(3)), sample(values(2, 3)), sample(values(2, 5, 3))],
+        lambda x: x @ MATRIX,
+    ),
+    entry(
+        "sparse.T @ x",
+        lambda x: linear_operator(SPARSE).T @ x,
+        [sample(values(3)), sample(values(3, 2)), sample(values(5, 3, 2))],
+        lambda x: MATRIX.T @ x,
+    ),
+    entry(
+        "sparse values @ x",
+        product_of_values,
+        [sample(values(5), values(4)), sample(values(5), values(4, 2)), sample(values(5), values(3, 4, 2))],
+        lambda data, x: filled(SPARSE, data) @ x,
+    ),
+    entry(
+        "spsolve",
+        lambda b: spsolve(SQUARE_SPARSE, b),
+        [sample(values(3)), sample(values(3, 2)), sample(values(2, 3, 2)), sample(values(3, 1))],
+        lambda b: np.linalg.solve(SQUARE, b),
+    ),
+    entry(
+        "spsolve of values",
+        solution_of_values,
+        [
+            sample(SQUARE_SPARSE.data, values(3)),
+            sample(SQUARE_SPARSE.data, values(3, 2)),
+            sample(SQUARE_SPARSE.data, values(2, 3, 2)),
+        ],
+        lambda data, b: np.linalg.solve(filled(SQUARE_SPARSE, data), b),
+    ),
+    entry("fftconvolve", fftconvolve, CONVOLVED, scipy.signal.fftconvolve),
+    entry("dct", dct, TRANSFORMED, scipy.fft.dct),
+    entry("idct", idct, TRANSFORMED, scipy.fft.idct),
+]
+CHECKS = [*op_checks.VALUE_CHECKS, *op_checks.DERIVATIVE_CHECKS]
+#: A constant matrix of float64 makes every product float64: checks in other dtypes are for the other entries.
+CONSTANT = ("sparse @ x", "operator @ x", "x @ sparse", "sparse.T @ x", "spsolve")
+IN_OTHER_DTYPES = ("low precision", "dtypes", "halves")
+PAIRS = [
+    pytest.param(entry, check, id=f"{entry.name}, {check}")
+    for entry in ENTRIES
+    for check in CHECKS
+    if not (entry.name in CONSTANT and check in IN_OTHER_DTYPES)
+]
+
+
+@pytest.mark.parametrize(("entry", "check"), PAIRS)
+def test_op(entry, check):
+    op_checks.check_entry(entry, check)
+
+
+@pytest.mark.parametrize("check", mode_checks.MODE_CHECKS)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_all_modes_agree(entry, check):
+    for each in op_checks.samples(entry):
+        mode_checks.MODE_CHECKS[check](entry, each)
+
+
+# What is special to sparse matrices and operators.
+
+
+def raises(error, message, call):
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"])
+def test_every_format_of_sparse_matrices_multiplies(kind):
+    x = values(4)
+    for made in (scipy.sparse.csr_array(MATRIX).asformat(kind), scipy.sparse.csr_matrix(MATRIX).asformat(kind)):
+        gradient = nt.grad(lambda x, made=made: (linear_operator(made) @ x).sum())(x)
+        np.testing.assert_allclose(gradient, MATRIX.sum(axis=0), rtol=1e-15)
+
+
+def test_operators_of_arrays_give_arrays_and_numpy_leaves_products_to_them():
+    operator = linear_operator(SPARSE)
+    x = values(3)
+    assert type(operator @ values(4)) is np.ndarray
+    np.testing.assert_allclose(x @ operator, x @ MATRIX, rtol=1e-15)
+    np.testing.assert_allclose(operator.T @ x, MATRIX.T @ x, rtol=1e-15)
+    assert operator.shape == (3, 4)
+    assert operator.T.shape == (4, 3)
+    assert repr(operator) == "<linear operator of shape (3, 4), sparse with 5 values>"
+    assert repr(linear_operator(Doubling()).T) == "<linear operator of shape (4, 3), Doubling>"
+    assert linear_operator(operator) is operator
+
+
+def test_integer_matrices_multiply_as_floats_and_the_wider_dtype_wins():
+    integers = scipy.sparse.csr_array(np.array([[1, 2], [0, 3]]))
+    np.testing.assert_allclose((linear_operator(integers) @ nt.tensor([1.0, 1.0])).numpy(), [3.0, 3.0])
+    narrow = linear_operator(SPARSE.astype(np.float32))
+    assert (narrow @ nt.tensor(np.ones(4, np.float32))).dtype == nt.float32
+    assert (narrow @ nt.tensor(np.ones(4))).dtype == nt.float64
+    assert (linear_operator(SPARSE) @ nt.tensor(np.ones(4, np.float32))).dtype == nt.float64
+
+
+def test_a_jacobian_of_a_product_is_one_product_with_a_batch():
+    counted = []
+
+    class Counting(Doubling):
+        def _matmat(self, x):
+            counted.append(x.shape)
+            return 2.0 * MATRIX @ x
+
+    operator = linear_operator(Counting())
+    found = nt.jacobian(lambda x: operator @ x, mode="forward", chunk_size=4)(values(4))
+    np.testing.assert_allclose(found, 2.0 * MATRIX, rtol=1e-15)
+    assert counted == [(4, 4)]
+
+
+def test_an_operator_without_a_transpose_works_forward_and_says_so_backward():
+    operator = linear_operator(scipy.sparse.linalg.LinearOperator((3, 4), matvec=lambda x: MATRIX @ x))
+    x = values(4)
+    np.testing.assert_allclose(nt.jvp(lambda x: operator @ x, x, np.ones(4))[1], MATRIX.sum(axis=1), rtol=1e-15)
+    raises(
+        NotDifferentiableError,
+        "linear_operator: the _CustomLinearOperator of shape (3, 4) has no transpose, which the reverse sweep needs; "
+        "give it rmatvec=, or use forward mode (nt.jvp).",
+        lambda: nt.grad(lambda x: (operator @ x).sum())(x),
+    )
+
+
+def test_records_print_without_the_matrix():
+    x = nt.tensor(values(4), requires_grad=True)
+    assert "<5 values in 3 x 4>" in str(nt.summary((linear_operator(SPARSE) @ x).sum()))
+
+
+def test_what_cannot_be_an_operator_is_refused():
+    raises(
+        OperandError,
+        "linear_operator: a is a str; it must be a sparse matrix, a LinearOperator, a matrix, or a tuple (data, "
+        "indices, indptr).",
+        lambda: linear_operator("a"),
+    )
+    raises(
+        OperandError,
+        "linear_operator: a is a tensor; multiply tensors with @, or give its sparse parts.",
+        lambda: linear_operator(nt.ones(2, 2)),
+    )
+    raises(
+        DtypeError,
+        "linear_operator: a has dtype complex128, but numtape computes with real numbers.",
+        lambda: linear_operator(SPARSE * 1j),
+    )
+    raises(
+        ArgumentError,
+        "linear_operator: a is a tuple of 2; it must be (data, indices, indptr).",
+        lambda: linear_operator((1.0, 2.0)),
+    )
+    raises(
+        ArgumentError,
+        "linear_operator: data has shape (2,) for 1 indices; there is one for each.",
+        lambda: linear_operator((np.ones(2), [0], [0, 1])),
+    )
+    raises(
+        ArgumentError,
+        "linear_operator: an index lies outside of the 1 columns of the matrix.",
+        lambda: linear_operator((np.ones(1), [1], [0, 1]), shape=(1, 1)),
+    )
+    raises(
+        ArgumentError,
+        "linear_operator: indices have shape (1,) and indptr (2,) for a matrix of shape (2, 2); indptr has an entry "
+        "for each row and one more, which is the number of indices.",
+        lambda: linear_operator((np.ones(1), [1], [0, 1]), shape=(2, 2)),
+    )
+    raises(
+        ArgumentError,
+        "linear_operator: shape is for a matrix that is given as (data, indices, indptr); leave it out.",
+        lambda: linear_operator(SPARSE, shape=(3, 4)),
+    )
+
+
+def test_operands_of_the_wrong_length_are_refused():
+    raises(
+        ShapeError,
+        "linear_operator: the matrix has shape (3, 4) and the other operand (3,); the only axis of that (3) must have "
+        "the length of the matrix's rows (4).",
+        lambda: linear_operator(SPARSE) @ np.ones(3),
+    )
+    raises(
+        ShapeError,
+        "spsolve: the matrix has shape (3, 3) and the other operand (2, 3); the second-to-last axis of that (2) must "
+        "have the length of the matrix's rows (3).",
+        lambda: spsolve(SQUARE_SPARSE, np.ones((2, 3))),
+    )
+    raises(
+        ShapeError,
+        "linear_operator: the other operand is a number; use * for that.",
+        lambda: linear_operator(SPARSE) @ 2.0,
+    )
+
+
+# What is special to systems.
+
+
+def test_the_adjoint_of_a_solution_uses_the_same_factors():
+    factored = []
+    factorise = scipy.sparse.linalg.splu
+
+    def counting(matrix):
+        factored.append(matrix.shape)
+        return factorise(matrix)
+
+    b = nt.tensor(values(3), requires_grad=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scipy.sparse.linalg, "splu", counting)
+        spsolve(SQUARE_SPARSE, b).sum().backward()
+    assert factored == [(3, 3)]
+    np.testing.assert_allclose(b.grad.numpy(), np.linalg.solve(SQUARE.T, np.ones(3)), rtol=1e-14)
+
+
+def test_a_large_system_is_solved_and_differentiated():
+    n = 2000
+    a = scipy.sparse.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(n, n)).tocsr()
+    b = np.random.default_rng(0).normal(size=n)
+    value, gradient = nt.value_and_grad(lambda b: (spsolve(a, b) ** 2).sum())(b)
+    x = scipy.sparse.linalg.spsolve(a.tocsc(), b)
+    assert value == pytest.approx(x @ x, rel=1e-12)
+    np.testing.assert_allclose(gradient, scipy.sparse.linalg.spsolve(a.T.tocsc(), 2.0 * x), rtol=1e-10)
+
+
+def test_systems_that_cannot_be_solved_are_refused():
+    singular = scipy.sparse.csr_array(np.array([[1.0, 2.0], [2.0, 4.0]]))
+    raises(
+        LinearAlgebraError,
+        "spsolve: the matrix of shape (2, 2) is singular; check its pattern, or add a small multiple of the identity.",
+        lambda: spsolve(singular, np.ones(2)),
+    )
+    raises(
+        LinearAlgebraError,
+        "spsolve: the matrix of shape (2, 2) contains NaN or infinity.",
+        lambda: spsolve(singular * np.nan, np.ones(2)),
+    )
+    raises(ShapeError, "spsolve: a has shape (3, 4); it must be square.", lambda: spsolve(SPARSE, np.ones(3)))
+    raises(
+        OperandError,
+        "spsolve: a is a ndarray; it must be a sparse matrix or a tuple (data, indices, indptr). Use nt.solve for "
+        "dense matrices.",
+        lambda: spsolve(SQUARE, np.ones(3)),
+    )
+
+
+# What is special to convolutions and transforms.
+
+
+def test_convolutions_that_cannot_be_meant_are_refused():
+    raises(
+        ShapeError,
+        "fftconvolve: a has shape (2,) and b (2, 2); both must have as many axes, one at least.",
+        lambda: fftconvolve(np.ones(2), np.ones((2, 2))),
+    )
+    raises(
+        ArgumentError,
+        "fftconvolve: mode is 'half'; it is full, same or valid.",
+        lambda: fftconvolve(np.ones(2), np.ones(2), mode="half"),
+    )
+    raises(
+        ArgumentError,
+        "fftconvolve: axes is (0, 0) for arrays of 1 axes; each may be named once.",
+        lambda: fftconvolve(np.ones(2), np.ones(2), axes=(0, 0)),
+    )
+    raises(
+        ShapeError,
+        "fftconvolve: a has shape (0,) and b (2,); both must have elements to convolve.",
+        lambda: fftconvolve(np.ones(0), np.ones(2)),
+    )
+    raises(
+        ShapeError,
+        "fftconvolve: a has shape (1, 5) and b (2, 3); along axes that are not convolved, lengths must be equal, or 1 "
+        "(of b alone if mode is 'same').",
+        lambda: fftconvolve(np.ones((1, 5)), np.ones((2, 3)), mode="same", axes=1),
+    )
+
+
+def test_transforms_that_cannot_be_meant_are_refused():
+    raises(ArgumentError, "dct: type is 5; it is 1, 2, 3 or 4.", lambda: dct(np.ones(3), type=5))
+    raises(
+        ArgumentError,
+        "idct: norm is 'unit'; it is backward, ortho, forward or None.",
+        lambda: idct(np.ones(3), norm="unit"),
+    )
+    raises(AxisError, "dct: axis is 1, but x has shape (3,).", lambda: dct(np.ones(3), axis=1))
+    raises(ArgumentError, "dct: n is 0; it must be positive.", lambda: dct(np.ones(3), n=0))
+    raises(
+        ShapeError,
+        "dct: x has shape (1,); a transform of type 1 takes at least two elements.",
+        lambda: dct(np.ones(1), type=1),
+    )
+    raises(
+        ShapeError,
+        "idct: x has shape (0,); a transform of type 2 takes at least one element.",
+        lambda: idct(np.ones(0)),
+    )
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3, 4])
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+def test_the_inverse_transform_takes_back_the_transform(kind, norm):
+    x = values(6)
+    np.testing.assert_allclose(idct(dct(x, kind, norm=norm), kind, norm=norm), x, rtol=1e-13)

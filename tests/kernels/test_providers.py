@@ -1,0 +1,147 @@
+"""Who runs products and convolutions: chosen for the process, or for a scope."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.cli import info
+from numtape.errors import ArgumentError, MissingExtraError
+from numtape.kernels import onednn_library, providers
+
+
+@pytest.fixture(autouse=True)
+def the_choice_is_put_back():
+    yield
+    nt.kernels.provider("auto")
+
+
+@pytest.fixture
+def without_onednn(monkeypatch):
+    """Let the package be missing."""
+    reason = 'onednn-cpu-gomp is missing: pip install "numtape[onednn]"'
+    monkeypatch.setattr(onednn_library, "_load", lambda: reason)
+
+
+def test_whoever_is_fastest_is_chosen_unless_told_otherwise():
+    assert nt.kernels.provider() == "auto"
+    assert nt.kernels.provider("numpy") == "numpy"
+    assert nt.kernels.provider() == "numpy"
+
+
+def test_an_unknown_provider_is_an_error_and_changes_nothing():
+    with pytest.raises(ArgumentError) as caught:
+        nt.kernels.provider("onedn")
+    assert str(caught.value) == "provider: 'onedn' is not one; use 'auto', 'numpy' or 'onednn'."
+    assert nt.kernels.provider() == "auto"
+    with pytest.raises(ArgumentError, match="'mkl' is not one"), providers.pinned("mkl"):
+        pass
+
+
+def test_a_missing_provider_is_an_error_and_changes_nothing(without_onednn):
+    with pytest.raises(MissingExtraError) as caught:
+        nt.kernels.provider("onednn")
+    assert str(caught.value) == 'oneDNN: onednn-cpu-gomp is missing: pip install "numtape[onednn]".'
+    assert nt.kernels.provider() == "auto"
+
+
+def test_without_onednn_numpy_runs_everything(without_onednn):
+    a = np.ones((128, 128), np.float32)
+    assert (providers.matmul(a, a) == 128.0).all()
+    assert info.gather()["providers"] == 'NumPy; onednn-cpu-gomp is missing: pip install "numtape[onednn]"'
+
+
+def test_a_library_that_does_not_load_is_named_in_one_line(monkeypatch):
+    def fail(path):
+        raise OSError("libgomp.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(onednn_library, "_paths", lambda: ["libdnnl.so.3"])
+    monkeypatch.setattr(onednn_library.ctypes, "CDLL", fail)
+    monkeypatch.setattr(onednn_library, "_load", onednn_library._load.__wrapped__)
+    expected = (
+        "NumPy; onednn-cpu-gomp is installed, but does not load: "
+        "libgomp.so.1: cannot open shared object file: No such file or directory"
+    )
+    assert info.gather()["providers"] == expected
+
+
+def test_info_shows_the_choice():
+    assert info.gather()["providers"].startswith("NumPy")
+    nt.kernels.provider("numpy")
+    assert info.gather()["providers"].endswith("(chosen: numpy)")
+
+
+def test_a_pinned_provider_ends_with_its_scope():
+    with providers.pinned("numpy"):
+        assert providers.active() == "numpy"
+        with providers.pinned("auto"):
+            assert providers.active() == "auto"
+        assert providers.active() == "numpy"
+        assert nt.kernels.provider("auto") == "numpy"
+    with pytest.raises(RuntimeError, match="midway"), providers.pinned("numpy"):
+        raise RuntimeError("midway")
+    assert providers.active() == "auto"
+
+
+def test_a_pinned_provider_is_no_concern_of_other_threads():
+    seen = []
+    with providers.pinned("numpy"):
+        thread = threading.Thread(target=lambda: seen.append(providers.active()))
+        thread.start()
+        thread.join()
+    assert seen == ["auto"]
+
+
+def test_small_programs_never_load_onednn():
+    program = (
+        "import sys, numpy as np, numtape as nt\n"
+        "a = nt.tensor(np.ones((32, 32), np.float32), requires_grad=True)\n"
+        "(a @ a).sum().backward()\n"
+        "nt.conv2d(np.ones((1, 1, 8, 8), np.float32), np.ones((1, 1, 3, 3), np.float32))\n"
+        "assert not [name for name in sys.modules if 'onednn' in name or 'llvmlite' in name]\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_product_of_halves_is_rounded_once():
+    # Terms of 2**-9 are lost beside 1.0 in bfloat16, one by one; in float32 they are not.
+    a = np.full((1, 513), 2.0**-9, nt.bfloat16)
+    a[0, 0] = 1.0
+    b = np.ones((513, 1), nt.bfloat16)
+    for name in ("numpy", "auto"):
+        with providers.pinned(name):
+            assert providers.matmul(a, b).dtype == nt.bfloat16
+            assert providers.matmul(a, b).item() == 2.0
+            assert providers.matmul(a, b, dtype=nt.float32).dtype == nt.float32
+
+
+def test_a_bias_is_added_before_rounding():
+    a = np.full((1, 1), 1.0, nt.bfloat16)
+    bias = np.full(1, 2.0**-8, nt.bfloat16)
+    # 1 + 2**-8 lies between two bfloat16 and ties to even; with 2**-8 more it is exact.
+    assert providers.matmul(a, a, bias).item() == 1.0
+    assert providers.matmul(
+        np.full((1, 2), 1.0, nt.bfloat16), np.array([[1.0], [2.0**-8]], nt.bfloat16), bias
+    ).item() == (1.0 + 2.0**-7)
+
+
+def test_half_convolutions_run_in_float32_and_are_rounded_once():
+    rng = np.random.default_rng(0)
+    how = ((1, 1), ((1, 1), (1, 1)), (1, 1), 1)
+    x, weight = (rng.normal(size=shape).astype(np.float16) for shape in ((2, 3, 5, 5), (4, 3, 3, 3)))
+    wide = providers.conv(x.astype(np.float32), weight.astype(np.float32), None, *how)
+    with providers.pinned("numpy"):
+        out = providers.conv(x, weight, None, *how)
+        assert np.array_equal(out, wide.astype(np.float16))
+        assert providers.conv_input(out, weight, (5, 5), *how).dtype == np.float16
+        assert providers.conv_weight(x, out, (3, 3), *how).dtype == np.float16
+
+
+@pytest.mark.parametrize("dtype", [nt.float32, nt.bfloat16], ids=str)
+def test_a_number_as_an_operand_keeps_its_error(dtype):
+    with pytest.raises(nt.errors.ShapeError) as caught:
+        nt.matmul(np.ones((2, 3), dtype), np.array(2.0, dtype))
+    assert str(caught.value) == "matmul: a has shape (2, 3) and b has shape (); numbers are multiplied with *."

@@ -1,0 +1,181 @@
+"""Propagated errors and sensitivities: what is known in closed form, and what is refused."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.errors import ArgumentError, LeavesTapeError, NonFiniteError, OperandError, ShapeError
+from numtape.interop.scipy import curve_fit
+from numtape.uncertainty import propagate, sensitivities
+
+
+def raises(error, message, call):
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def covariance_of(size, seed=0):
+    factor = np.random.default_rng(seed).normal(size=(size, size))
+    return factor @ factor.T
+
+
+def test_a_linear_function_is_propagated_exactly():
+    matrix, covariance = np.random.default_rng(1).normal(size=(4, 3)), covariance_of(3)
+    found = propagate(lambda x: matrix @ x, np.ones(3), covariance)
+    np.testing.assert_allclose(found.value, matrix.sum(axis=1), rtol=1e-14)
+    np.testing.assert_allclose(found.covariance, matrix @ covariance @ matrix.T, rtol=1e-13)
+    np.testing.assert_allclose(found.errors, np.sqrt(np.diagonal(found.covariance)), rtol=1e-13)
+    np.testing.assert_array_equal(found.covariance, found.covariance.T)
+
+
+def test_relative_errors_of_a_product_add_up_in_squares():
+    found = propagate(
+        lambda p: p["a"] * p["b"] / p["c"], {"a": 2.0, "b": 3.0, "c": 4.0}, errors=dict(a=0.2, b=0.3, c=0.1)
+    )
+    assert found.value == 1.5
+    assert found.errors == pytest.approx(1.5 * np.sqrt(0.1**2 + 0.1**2 + 0.025**2), rel=1e-14)
+    assert str(found) == "value  1.5 +- 0.215"
+
+
+def test_trees_come_back_as_trees_with_names():
+    def polar(p):
+        return {"r": nt.sqrt(p[0] ** 2 + p[1] ** 2), "angle": (nt.arctan2(p[1], p[0]), p * 2.0)}
+
+    covariance = covariance_of(2)
+    found = propagate(polar, np.array([3.0, 4.0]), covariance)
+    assert found.names == ["r", "angle[0]", "angle[1][0]", "angle[1][1]"]
+    slope = np.array([0.6, 0.8])
+    assert found.errors["r"] == pytest.approx(np.sqrt(slope @ covariance @ slope), rel=1e-14)
+    np.testing.assert_allclose(found.errors["angle"][1], 2.0 * np.sqrt(np.diagonal(covariance)), rtol=1e-14)
+    assert found.jacobian.shape == (4, 2)
+
+
+def test_a_fit_gives_a_confidence_band():
+    x = np.linspace(0.0, 1.0, 30)
+    y = 1.0 + 2.0 * x + 0.1 * np.random.default_rng(2).normal(size=30)
+    fit = curve_fit(lambda x, p: p["a"] + p["b"] * x, x, y, {"a": 0.0, "b": 0.0})
+    band = propagate(lambda p: p["a"] + p["b"] * x, fit.x, fit.covariance)
+    design = np.stack([np.ones(30), x], axis=1)
+    variance = float(np.sum((y - design @ fit.vector) ** 2)) / 28
+    expected = np.sqrt(variance * np.sum(design @ np.linalg.inv(design.T @ design) * design, axis=1))
+    np.testing.assert_allclose(band.errors, expected, rtol=1e-9)
+
+
+def test_a_quantity_that_does_not_matter_and_one_without_error():
+    found = propagate(lambda p: p["a"] * 3.0, {"a": 1.0, "b": 2.0}, errors={"a": 0.0, "b": 5.0})
+    assert found.errors == 0.0
+
+
+def test_errors_may_be_numbers_for_whole_parts():
+    found = propagate(lambda p: p["a"].sum(), {"a": np.ones(4)}, errors={"a": 0.5})
+    assert found.errors == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "given", "message"),
+    [
+        (ArgumentError, {}, "propagate: give either covariance, a matrix, or errors, a tree of standard deviations."),
+        (
+            ShapeError,
+            {"covariance": np.ones(2)},
+            "propagate: covariance has shape (2,), and x has 2 elements; it must be of shape (2, 2). Standard "
+            "deviations go to errors=.",
+        ),
+        (
+            ArgumentError,
+            {"covariance": np.array([[1.0, 2.0], [0.0, 1.0]])},
+            "propagate: covariance must be symmetric, with variances that are not negative.",
+        ),
+        (
+            ArgumentError,
+            {"covariance": np.array([[1.0, -2.0], [-2.0, 1.0]])},
+            "propagate: covariance gives a negative variance; it must be positive semidefinite.",
+        ),
+        (
+            ArgumentError,
+            {"covariance": np.full((2, 2), np.inf)},
+            "propagate: covariance has an element that is not finite.",
+        ),
+        (
+            ArgumentError,
+            {"errors": np.array([1.0, -1.0])},
+            "propagate: errors has an element that is not a standard deviation, zero or more.",
+        ),
+        (
+            ShapeError,
+            {"errors": np.ones(3)},
+            "propagate: errors have shape (3,) for a part of x of shape (2,); they must be equal, or a number.",
+        ),
+        (
+            ArgumentError,
+            {"errors": {"a": 1.0}},
+            "propagate: errors have another structure than x; tree: a dict stands where a leaf belongs.",
+        ),
+    ],
+)
+def test_what_is_no_covariance_is_refused(error, given, message):
+    raises(error, message, lambda: propagate(lambda x: x.sum(), np.ones(2), **given))
+
+
+def test_tracked_tensors_are_not_lost_quietly():
+    w = nt.tensor(2.0, requires_grad=True)
+
+    def scaled(x):
+        return x * w
+
+    raises(
+        LeavesTapeError,
+        "propagate: scaled depends on a tracked tensor besides x, whose gradient would be lost. Pass its detach(), or "
+        "call propagate in nt.no_grad().",
+        lambda: propagate(scaled, np.ones(2), np.eye(2)),
+    )
+    raises(
+        OperandError,
+        "propagate: covariance is a tracked tensor, but it is taken as a constant; pass its detach().",
+        lambda: propagate(lambda x: x.sum(), np.ones(2), nt.tensor(np.eye(2), requires_grad=True)),
+    )
+
+
+def test_a_value_that_is_not_finite_is_refused():
+    def inverse(x):
+        return 1.0 / x
+
+    with np.errstate(divide="ignore"):
+        raises(
+            NonFiniteError,
+            "propagate: inverse is inf at x; choose a point where it is finite. nt.explain_nan of what it returns "
+            "tells where that begins.",
+            lambda: propagate(inverse, np.zeros(2), np.eye(2)),
+        )
+
+
+def test_elasticities_of_a_power_law_are_its_exponents():
+    found = sensitivities(lambda p: p["k"] * p["m"] ** 3 / p["v"] ** 0.5, {"k": 3.0, "m": 2.0, "v": 4.0})
+    np.testing.assert_allclose(found.elasticities, [[1.0, 3.0, -0.5]], rtol=1e-14)
+    np.testing.assert_allclose(found.derivatives, [[4.0, 18.0, -1.5]], rtol=1e-14)
+    assert found.inputs == ["k", "m", "v"]
+    assert str(found).splitlines() == [
+        "result = 12",
+        "  input         value    derivative     % per %",
+        "  m                 2            18           3",
+        "  k                 3             4           1",
+        "  v                 4          -1.5        -0.5",
+    ]
+
+
+def test_sensitivities_of_several_results_have_a_table_each():
+    found = sensitivities(lambda x: {"sum": x.sum(), "both": x * np.array([0.0, 2.0])}, [1.0, 3.0], names=["p", "q"])
+    assert found.outputs == ["sum", "both[0]", "both[1]"]
+    assert found.inputs == ["p", "q"]
+    assert np.isnan(found.elasticities[1]).all()
+    np.testing.assert_allclose(found.derivatives, [[1.0, 1.0], [0.0, 0.0], [0.0, 2.0]])
+    assert str(found).count("derivative") == 3
+
+
+def test_names_must_be_as_many_as_inputs():
+    raises(
+        ArgumentError,
+        "sensitivities: 1 names were given for 2 inputs; give one for each.",
+        lambda: sensitivities(lambda x: x.sum(), np.ones(2), names=["a"]),
+    )
