@@ -42,8 +42,8 @@ def plan_of(scope: "Dropping | None", records: Sequence[Record]) -> "Plan":
     return plan(Dropping() if scope is None else scope, records)
 
 
-def prepare(scope: "Dropping", records: Sequence[Record]) -> None:
+def prepare(scope: "Dropping", records: Sequence[Record], frees: bool) -> None:
     """Get ready for a backward over records, newest first, within a budget."""
     from .transforms.planning import prepare
 
-    prepare(scope, records)
+    prepare(scope, records, frees)

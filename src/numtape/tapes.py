@@ -106,7 +106,7 @@ class Tape(Recording):
                 "target, or None for ones."
             )
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
-        self._prepare(target_list)
+        self._prepare(target_list, frees=False)
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds)
         with entered(tapes=outer, watch_all=False):
@@ -161,7 +161,7 @@ class Tape(Recording):
         create_graph = create_graph or self._is_differentiated(outer, [seed])
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
-        self._prepare([loss])
+        self._prepare([loss], frees=is_last)
         with entered(tapes=outer, watch_all=False):
             found = sweep(
                 [loss],
@@ -213,14 +213,14 @@ class Tape(Recording):
         """
         self._check_open("checkpoint_plan")
         check_target("checkpoint_plan", loss)
-        self._prepare([loss])
+        self._prepare([loss], frees=True)
         return tape_scopes.plan_of(self._dropping, collect([link_of(loss)]))
 
-    def _prepare(self, targets: Sequence[Value]) -> None:
+    def _prepare(self, targets: Sequence[Value], frees: bool) -> None:
         """Get ready for a backward within the tape's memory budget; raise if there is no way."""
         self._check_entered("GradientTape")
         if self._dropping is not None and self._dropping.budget is not None:
-            tape_scopes.prepare(self._dropping, collect([link_of(target) for target in targets]))
+            tape_scopes.prepare(self._dropping, collect([link_of(target) for target in targets]), frees)
 
     def backward_steps(self, loss: Any) -> Iterator[tuple[Record, Any, list[Any]]]:
         """Return the records of a loss's graph one by one, newest first, with the cotangents that came in and went out.

@@ -187,7 +187,7 @@ def test_what_the_plan_predicts_comes_true(net, plain):
 
 def test_a_budget_that_one_op_exceeds_is_named_at_that_op(net):
     with (
-        pytest.raises(nt.errors.MemoryBudgetError, match=r"at gelu in .*least possible up to here is 0\.\d+ MB"),
+        pytest.raises(nt.errors.MemoryBudgetError, match=r"at linear in .*least possible up to here is 0\.\d+ MB"),
         nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=0.0001)),
     ):
         net.loss()

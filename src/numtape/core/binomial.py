@@ -8,7 +8,7 @@ where few bytes cross, and these are then treated as one.
 import bisect
 import itertools
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 from .record import Record
@@ -25,51 +25,64 @@ class Part(NamedTuple):
     crossing: tuple[Record, ...]
 
 
-def cut_points(order: Sequence[Record], wanted: Set[Record], room: float) -> list[Part]:
-    """Return the parts to cut a run into: the last is put back whole, the others are made again from their borders.
+class Run:
+    """A run of records, oldest first, of which some outputs are wanted; `size` gives the bytes of each."""
 
-    Empty if no way was found to stay within the room, which is in bytes.
-    """
-    run = _Run(order, wanted)
-    best: tuple[float, list[int]] | None = None
-    count = 2
-    while count <= min(_MOST_UNITS, len(order)):
-        borders = run.borders(count)
-        units = len(borders) - 1
-        largest = max(run.inside[b] - run.inside[a] for a, b in itertools.pairwise(borders))
-        widest = max((run.crossing_bytes[border] for border in borders[1:-1]), default=0)
-        spare = room - largest
-        if spare >= 0 and units > 1:
-            slots = units - 1 if not widest else min(units - 1, int(spare // widest))
-            cost = advances(units, slots) / units
-            if best is None or cost < best[0]:
-                best = (cost, run.chosen(borders, slots))
-        count = count * 3 // 2 if count > 3 else count + 1
-    return [] if best is None else run.parts(best[1])
-
-
-class _Run:
-    """The sizes along a run of records."""
-
-    def __init__(self, order: Sequence[Record], wanted: Set[Record]) -> None:
+    def __init__(self, order: Sequence[Record], wanted: Set[Record], size: Callable[[Record], int]) -> None:
         self.order = order
         place = {record: i for i, record in enumerate(order)}
+        sizes = [size(record) for record in order]
+        is_held = [record in wanted for record in order]
         #: For each record, the place of the last one in the run that reads it.
         self.last_use = list(range(len(order)))
         for i, record in enumerate(order):
             for link in record.inputs:
                 if type(link) is Record and link in place:
                     self.last_use[place[link]] = i
+        for i in range(len(order) - 1, -1, -1):
+            base = order[i].inputs[0] if order[i].inputs else None
+            if not sizes[i] and type(base) is Record and base in place:  # A view holds what it is a view of.
+                self.last_use[place[base]] = max(self.last_use[place[base]], self.last_use[i])
+                is_held[place[base]] = is_held[place[base]] or is_held[i]
         #: The bytes of the wanted values before each place, and of the values that cross it.
         self.inside = [0]
-        change = [0] * (len(order) + 2)
-        for i, record in enumerate(order):
-            self.inside.append(self.inside[-1] + (record.nbytes if record in wanted else 0))
-            change[i + 1] += record.nbytes
-            change[self.last_use[i] + 1] -= record.nbytes
         self.crossing_bytes = [0]
-        for i in range(1, len(order) + 1):
-            self.crossing_bytes.append(self.crossing_bytes[-1] + change[i])
+        #: The most bytes that running through takes, with everything that is wanted kept.
+        self.peak = 0
+        ends: dict[int, list[int]] = {}
+        for i, last in enumerate(self.last_use):
+            ends.setdefault(last, []).append(i)
+        passing = crossing = 0
+        for i, nbytes in enumerate(sizes):
+            crossing += nbytes
+            passing += 0 if is_held[i] else nbytes
+            self.inside.append(self.inside[-1] + (nbytes if is_held[i] else 0))
+            self.peak = max(self.peak, self.inside[-1] + passing)
+            for j in ends.get(i, ()):
+                crossing -= sizes[j]
+                passing -= 0 if is_held[j] else sizes[j]
+            self.crossing_bytes.append(crossing)
+
+    def parts_within(self, room: float) -> list[Part]:
+        """Return the parts to cut the run into: the last is put back whole, the others made again from their borders.
+
+        Empty if no way was found to stay within the room, which is in bytes.
+        """
+        best: tuple[float, list[int]] | None = None
+        count = 2
+        while count <= min(_MOST_UNITS, len(self.order)):
+            borders = self.borders(count)
+            units = len(borders) - 1
+            largest = max(self.inside[b] - self.inside[a] for a, b in itertools.pairwise(borders))
+            widest = max((self.crossing_bytes[border] for border in borders[1:-1]), default=0)
+            spare = room - largest - widest  # While a part runs, about as much passes through it as crosses a border.
+            if spare >= 0 and units > 1:
+                slots = units - 1 if not widest else min(units - 1, int(spare // widest))
+                cost = advances(units, slots) / units
+                if best is None or cost < best[0]:
+                    best = (cost, self.chosen(borders, slots))
+            count = count * 3 // 2 if count > 3 else count + 1
+        return [] if best is None else self.parts(best[1])
 
     def borders(self, count: int) -> list[int]:
         """Return the ends of about `count` units with about as many wanted bytes each, cut where little crosses."""

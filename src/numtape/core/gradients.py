@@ -1,7 +1,7 @@
 """From tensors to the sweeps: seed them, deliver gradients to ``.grad``, explain when nothing is connected."""
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from math import isfinite
 from types import CodeType
@@ -54,6 +54,7 @@ def sweep(
     keep_all: bool = False,
     required_only: bool = False,
     on_step: Step | None = None,
+    ends: Set[Any] = frozenset(),
 ) -> Cotangents:
     """Run the reverse sweep from tensors; with `create_graph` its ops are recorded, otherwise it runs on arrays."""
     state = current()
@@ -70,7 +71,7 @@ def sweep(
     cls = targets[0].plain
     pairs = [(link, _as_value(cls, seed)) for link, seed in zip(links, seeds, strict=True)]
     with tracked_again(links), entered(grad=True):
-        return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step)
+        return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step, ends=ends)
 
 
 def push_forward(

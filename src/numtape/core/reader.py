@@ -1,6 +1,7 @@
 """Find what derivative rules read: values of operands and outputs, shapes, parameters. Shared by both sweeps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ class Reader:
 
     __slots__ = ("_restorer", "cls", "restored")
 
-    def __init__(self, cls: type[Value] | None, records: Sequence[Record] = ()) -> None:
+    def __init__(
+        self, cls: type[Value] | None, records: Sequence[Record] = (), moved: Mapping[Any, Any] = MappingProxyType({})
+    ) -> None:
         self.cls = cls
-        self._restorer = Restorer(records)
+        self._restorer = Restorer(records, moved)
         #: The records whose dropped arrays were made again for this sweep.
         self.restored = self._restorer.restored
 
@@ -92,7 +95,7 @@ class Reader:
         """Make a dropped value again; a freed one is an error."""
         if maker.cell is FREED or reader.cell is FREED:
             raise_freed(reader)
-        return self._restorer.restore(maker)
+        return self._restorer.restore(maker, reader)
 
     def operands(self, record: Record) -> tuple[Any, ...]:
         """Return the values of all inputs."""

@@ -86,11 +86,13 @@ class Notes:
 class Gone:
     """Stands in a freed record for an untracked operand: what it was, without holding it unless it is small."""
 
-    __slots__ = ("_operand", "dtype", "shape")
+    __slots__ = ("_operand", "dtype", "name", "shape")
 
     def __init__(self, shape: Shape, dtype: Dtype, operand: Any = None) -> None:
         self.shape = shape
         self.dtype = dtype
+        #: The name that the operand was given, if it was a tensor with one.
+        self.name = operand.extras.name if isinstance(operand, Value) and operand.extras is not None else None
         # What was computed may have to be explained later, and a small operand weighs little more than the record.
         array = operand.array if isinstance(operand, Value) else operand
         is_small = operand is None or array.nbytes <= _SMALL_BYTES
@@ -108,8 +110,14 @@ class Limit(Protocol):
     def room(self) -> float:
         """Return how many bytes more may be held."""
 
+    def size(self, record: "Record") -> int:
+        """Return the bytes that a record's output takes: none if it is a view."""
+
     def hold(self, array: Any) -> None:
         """Count what was made again."""
+
+    def exceed(self, record: "Record", missing: float) -> None:
+        """Note that the values of a record cannot be made again without so many bytes more than there is room for."""
 
 
 class Block:
@@ -184,6 +192,8 @@ def link_name(link: Link, numbers: dict[Any, int] | None = None) -> str:
     if isinstance(link, Value):
         name = link.extras.name if link.extras is not None else None
         return name or f"tensor{list(link.shape)}"
+    if isinstance(link, Gone) and link.name:
+        return link.name
     if isinstance(link, np.ndarray | Gone) and link.shape:
         return f"array{list(link.shape)}"
     return f"{link:g}" if isinstance(link, np.ndarray | float) else repr(link)

@@ -1,41 +1,55 @@
-"""Put dropped arrays back for a sweep: those of one `Block` at a time, in parts if the block's room is small.
+"""Put dropped arrays back for a sweep: those of one `Block` at a time, in parts if the block's limit is narrow.
 
 A block that is too large is run through once. On the way, the values that cross the borders between its parts are kept,
 and the last part is put back whole; each earlier part becomes a block of its own, to be made again from the border
 before it when the sweep gets there. Where the borders are, `binomial` decides.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import MemoryBudgetError
-from .binomial import Part, cut_points
+import numpy as np
+
+from .binomial import Part, Run
+from .buffers import buffer_of
 from .context import FREED
 from .recompute import Made, missing, remake, value
-from .record import Block, Record
+from .record import Block, Limit, Record
 
 
 class Restorer:
-    """Puts dropped arrays back, and drops them again behind the sweep."""
+    """Puts dropped arrays back, and drops them again behind the sweep.
 
-    __slots__ = ("_members", "_records", "_remake", "restored")
+    Args:
+        records: those of the sweep.
+        moved: the cotangents that the sweep holds, which need room as well.
+        remake: runs records again.
+    """
 
-    def __init__(self, records: Sequence[Record], remake: Callable[[list[Record], set[Record]], Made] = remake) -> None:
+    __slots__ = ("_members", "_moved", "_records", "_remake", "restored")
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        moved: Mapping[Any, Any],
+        remake: Callable[[list[Record], set[Record]], Made] = remake,
+    ) -> None:
         self._records = records
+        self._moved = moved
         self._remake = remake
         #: The records of the sweep by the block that their arrays were dropped in; filled on first need.
         self._members: dict[Block, list[Record]] | None = None
         #: The records that were put back, with what they held before.
         self.restored: dict[Record, Block | None] = {}
 
-    def restore(self, record: Record) -> Any:
-        """Return the output of a record that is not kept. What was dropped with it is put back with it."""
+    def restore(self, record: Record, reader: Record) -> Any:
+        """Return the output of a record that `reader` needs and that is not kept, dropped ones with it put back."""
         block = record.array
         while type(block) is Block:
             members = [member for member in self._in_block(block) if member.array is block]
             if record not in members:  # It belongs to no record of the sweep.
                 break
-            self._put_back(block, members)
+            self._put_back(block, members, reader)
             if record.is_kept:
                 return record.array
             block = record.array
@@ -49,21 +63,30 @@ class Restorer:
                     self._members.setdefault(record.array, []).append(record)
         return self._members.get(block, [])
 
-    def _put_back(self, block: Block, members: list[Record]) -> None:
+    def _put_back(self, block: Block, members: list[Record], reader: Record) -> None:
         order = missing(members)
         wanted = set(members)
-        room = None if block.limit is None else block.limit.room()
-        if room is None or sum(record.nbytes for record in members) <= room:
+        parts: list[Part] = []
+        if block.limit is not None:
+            run = Run(order, wanted, block.limit.size)
+            room = self._room(block.limit, reader)
+            if run.peak > room:
+                parts = run.parts_within(room)
+                if not parts:
+                    block.limit.exceed(reader, run.peak - room)
+        if parts:
+            self._keep_last(block, order, wanted, parts)
+        else:
             self._keep(block, self._remake(order, wanted))
-            return
-        parts = cut_points(order, wanted, room)
-        if not parts:
-            least = min(record.nbytes for record in members)
-            raise MemoryBudgetError(
-                f"memory_budget_mb: {room / 2**20:.3f} MB are left to make the values of {members[-1].site} again, "
-                f"which takes {least / 2**20:.3f} MB at least; give a larger budget."
-            )
-        self._keep_last(block, order, wanted, parts)
+
+    def _room(self, limit: Limit, reader: Record) -> float:
+        """Return the bytes that may be made again, beside the cotangents that wait, the reader's and what it gives."""
+        given = {link for i, link in enumerate(reader.inputs) if type(link) is Record and reader.needs >> i & 1}
+        waiting = [g for link, g in self._moved.items() if type(link) is Record and link not in given]
+        # Repeated cotangents share memory.
+        waiting = [buffer_of(g) if isinstance(g, np.ndarray) else g for g in waiting]
+        beside = sum(getattr(g, "nbytes", 0) for g in waiting) + sum(link.nbytes for link in given)
+        return limit.room() - beside - reader.nbytes
 
     def _keep_last(self, block: Block, order: list[Record], wanted: set[Record], parts: list[Part]) -> None:
         """Run through all parts; keep what the last one needs, and what crosses the borders between the others."""

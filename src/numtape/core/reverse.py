@@ -10,7 +10,7 @@ Invariants:
 """
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from operator import attrgetter
 from typing import Any, NoReturn
 
@@ -48,6 +48,7 @@ def reverse(
     keep_all: bool = False,
     required_only: bool = False,
     on_step: Step | None = None,
+    ends: Set[Link] = frozenset(),
 ) -> Cotangents:
     """Return the cotangents of the sources, given those of some targets.
 
@@ -59,11 +60,12 @@ def reverse(
         keep_all: also return the cotangents of intermediates.
         required_only: without `sources`, nobody wants the cotangents of leaves that are only watched.
         on_step: called after each record.
+        ends: records that the sweep does not go past, as if they were leaves.
     """
     targets = [link for link, _ in seeds]
     wanted = None if sources is None else set(sources)
     leaves: list[Link] = []
-    records = collect(targets, leaves)
+    records = collect(targets, leaves, ends)
     useful, wanted = _useful(records, leaves, wanted, required_only)
     keeps_some = keep_all or (wanted is not None and any(type(link) is Record for link in wanted))
     cotangents: Cotangents = {}
@@ -72,7 +74,7 @@ def reverse(
             raise_freed(link)
         accumulate(cotangents, link, fit(cotangent, link))
     kept: Cotangents = {}
-    reader = Reader(cls, records)
+    reader = Reader(cls, records, cotangents)
     read = reader.operand
     restored = reader.restored
     observers = current().observers
@@ -140,6 +142,9 @@ def reverse(
         observer.on_end()
     # What is left belongs to leaves; a seed that is itself a wanted leaf is among them.
     for leaf, g in cotangents.items():
+        if leaf in ends:
+            kept[leaf] = g
+            continue
         assert isinstance(leaf, Value)
         if leaf.extras is not None and leaf.extras.hooks is not None:
             g = _hooked(leaf.extras.hooks, leaf.plain, g)
@@ -147,14 +152,17 @@ def reverse(
     return kept
 
 
-def collect(targets: Sequence[Link], leaves: list[Link] | None = None) -> list[Record]:
-    """Return the records that the targets depend on, newest first; add what they begin with to `leaves`."""
-    found = {link for link in targets if type(link) is Record}
+def collect(targets: Sequence[Link], leaves: list[Link] | None = None, ends: Set[Link] = frozenset()) -> list[Record]:
+    """Return the records that the targets depend on, newest first; add what they begin with to `leaves`.
+
+    Records among `ends` count as something to begin with.
+    """
+    found = {link for link in targets if type(link) is Record and link not in ends}
     stack = list(found)
     while stack:
         for link in stack.pop().inputs:
             if type(link) is Record:
-                if link not in found:
+                if link not in found and link not in ends:
                     found.add(link)
                     stack.append(link)
             elif leaves is not None and type(link) is not _ndarray:

@@ -14,6 +14,8 @@ from .graph import Graph, Layer, Node, Numbers, Profile, Source, Timeline
 FORMAT = "numtape graph"
 #: Goes up when a document can no longer be read by what read the last version.
 VERSION = 1
+#: How much of what is neither a document nor a path is shown.
+MOST_SHOWN = 80
 
 
 def to_json(
@@ -49,7 +51,7 @@ def from_json(document_or_path: str | os.PathLike[str]) -> Graph:
         document_or_path: the document itself, or the path of a file that holds it.
 
     Raises:
-        SavedFileError: it is no such document, damaged, or of a later version.
+        SavedFileError: it is no such document, damaged, of a later version, or not to be found.
 
     Example:
         >>> x = nt.tensor(3.0, requires_grad=True)
@@ -63,9 +65,21 @@ def from_json(document_or_path: str | os.PathLike[str]) -> Graph:
         )
     text = document_or_path
     if not (isinstance(text, str) and text.lstrip().startswith("{")):
-        with open(text, encoding="utf-8", errors="replace") as file:
-            text = file.read()
+        text = _read(text)
     return _parse(text)
+
+
+def _read(path: str | os.PathLike[str]) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except (OSError, ValueError) as error:  # A ValueError is for text that can be no path.
+        shown = repr(os.fspath(path))
+        shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}..."
+        raise SavedFileError(
+            f"from_json: {shown} is neither a document that to_json wrote nor a file that can be read "
+            f"({getattr(error, 'strerror', None) or error}); give the text itself, or the path of its file."
+        ) from error
 
 
 def document(graph: Graph) -> dict[str, Any]:

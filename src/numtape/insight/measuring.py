@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..core.apply import PICK
-from ..core.buffers import Buffers
 from ..core.context import Observer, Scope
 from ..core.op import Op
 from ..core.record import Record
-from ..core.value import Value
 from ..dtypes import is_float
+from .activations import Activations
 from .graph_numbers import norm_of, statistics
 from .timing import Log
 
@@ -25,7 +24,8 @@ class Measurer(Scope, Observer):
     def __init__(self, log: Log, values: bool, memory: bool) -> None:
         self._log = log
         self._values = values
-        self._buffers = Buffers() if memory else None
+        #: The accounting, which is that of the memory profiler.
+        self._bytes = Activations() if memory else None
         #: By the index of a record, numbers about its value and its gradient.
         self.numbers: dict[int, Numbers] = {}
         #: Times, and the bytes that were alive at them.
@@ -35,24 +35,29 @@ class Measurer(Scope, Observer):
 
     def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Compute the op and measure its results."""
-        made = compute(op, arrays, params)
-        parts = made if type(made) is tuple else (made,)
-        if self._buffers is not None:
-            for part in parts:
-                # A view holds no memory of its own, and what it is a view of may be a leaf.
-                if part.base is None or not op.facts.aliases:
-                    self._buffers.hold(part)
-            self._sample()
-        self._last = (op, [self._numbers(part) for part in parts])
+        counted = self._bytes
+        made = compute(op, arrays, params) if counted is None else counted.around(op, compute, arrays, params)
+        self._last = (op, [self._numbers(part) for part in (made if type(made) is tuple else (made,))])
         return made
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Give a record the numbers of what its op made; after an op with several results, one of them each."""
-        op, numbers = self._last
-        if record.op is PICK and record.params is not None and len(numbers) > record.params["position"]:
-            self.numbers[record.index] = numbers[record.params["position"]]
-        elif record.op is op and len(numbers) == 1:
-            (self.numbers[record.index],) = numbers
+        op, found = self._last
+        numbers: Numbers = {}
+        if record.op is PICK and record.params is not None and len(found) > record.params["position"]:
+            numbers = found[record.params["position"]]
+        elif record.op is op and len(found) == 1:
+            (numbers,) = found
+        if self._bytes is not None:
+            self._bytes.on_record(record, operands)
+            numbers["live_bytes"] = float(self._sample(self._bytes))
+        if numbers:
+            self.numbers[record.index] = numbers
+
+    def on_sweep(self, records: Sequence[Record]) -> None:
+        """Begin to count what a sweep holds."""
+        if self._bytes is not None:
+            self._bytes.on_sweep(records)
 
     def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
         """Measure the cotangent of a record, and those that it passed on."""
@@ -60,31 +65,33 @@ class Measurer(Scope, Observer):
         array = _array(cotangent)
         if self._values and array is not None:
             numbers["grad_norm"] = norm_of(array)
-        if self._buffers is not None:
-            for passed in (array, *(_array(cotangents.get(link)) for link in record.inputs if _is_node(link))):
-                if passed is not None:
-                    self._buffers.hold(passed)
-            numbers["backward_live_bytes"] = float(self._sample())
+        if self._bytes is not None:
+            self._bytes.on_step(record, cotangent, cotangents)
+            numbers["backward_live_bytes"] = float(self._sample(self._bytes))
         self._log.resume()
+
+    def on_end(self) -> None:
+        """End the count of a sweep."""
+        if self._bytes is not None:
+            self._bytes.on_end()
+            self._sample(self._bytes)
+
+    def settle(self) -> None:
+        """Leave a sweep that raised."""
+        if self._bytes is not None:
+            self._bytes.settle()
 
     def _numbers(self, made: Any) -> Numbers:
         numbers: Numbers = {}
         if self._values and is_float(made.dtype):
             with np.errstate(all="ignore"):
                 numbers = statistics(made)
-        if self._buffers is not None:
-            numbers["live_bytes"] = float(self._buffers.live)
         return numbers
 
-    def _sample(self) -> int:
-        assert self._buffers is not None
-        live = self._buffers.live
+    def _sample(self, counted: Activations) -> int:
+        live = counted.live
         self.samples.append((clock(), live))
         return live
-
-
-def _is_node(link: Any) -> bool:
-    return isinstance(link, Record | Value)
 
 
 def _array(cotangent: Any) -> Any:

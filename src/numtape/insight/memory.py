@@ -134,7 +134,13 @@ class GradientMemoryProfiler:
         return self.activations.peak
 
     def record_checkpoint(self, name: str) -> None:
-        """Take note of the memory at a named moment. A name that comes again and again is watched for growth."""
+        """Take note of the memory at a named moment. A name that comes again and again is watched for growth.
+
+        Raises:
+            ArgumentError: if the name is not a string.
+        """
+        if not isinstance(name, str):
+            raise ArgumentError(f"record_checkpoint: name is {name!r}; it must be a string, such as 'after forward'.")
         mine = self.activations
         mine.read_tracing()
         mine.settle()

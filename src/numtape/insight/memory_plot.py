@@ -1,6 +1,7 @@
 """The bytes of a memory profiler over time, drawn into a PNG file."""
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ _UNITS = (("GB", 2**30), ("MB", 2**20), ("KB", 2**10), ("bytes", 1))
 
 def draw(activations: Activations, path: str | Path) -> None:
     """Draw the timeline: bytes after each event, the area coloured by phase, with checkpoints and the peak."""
-    timeline = activations.timeline
-    if not timeline:
+    if not activations.timeline:
         raise ArgumentError("GradientMemoryProfiler.plot: no op was recorded, so there is nothing to draw.")
     try:
         figures = importlib.import_module("matplotlib.figure")
     except ImportError as error:
         raise MissingExtraError("GradientMemoryProfiler.plot: needs Matplotlib; pip install numtape[plot].") from error
+    # The last event was a while ago: what has died since shows as one more point.
+    timeline = [*activations.timeline, ("forward now", activations.live)]
     unit, size = next((unit, size) for unit, size in _UNITS if activations.peak >= size or size == 1)
     heights = [nbytes / size for _, nbytes in timeline]
     figure = figures.Figure(figsize=(9.0, 4.0), layout="constrained")
@@ -32,7 +34,7 @@ def draw(activations: Activations, path: str | Path) -> None:
     _draw_checkpoints(axes, [event for event, _ in timeline])
     top = max(range(len(heights)), key=heights.__getitem__)
     axes.plot([top], [heights[top]], "o", color=PEAK_COLOUR, label=f"peak {show(activations.peak)}")
-    axes.set_xlabel("ops, in the order in which they ran")
+    axes.set_xlabel("ops, in the order in which they ran, and now" + _left_out(timeline))
     axes.set_ylabel(f"activations, {unit}")
     axes.margins(x=0.03)
     axes.set_ylim(0, max(1.0, *heights) * 1.3 if size == 1 else max(heights) * 1.3)
@@ -51,6 +53,12 @@ def _draw_areas(axes: Any, events: list[str], heights: list[float]) -> None:
             reach = [here or before for here, before in zip(where, [False, *where], strict=False)]
             axes.fill_between(places, heights, where=reach, color=colour, alpha=0.45, label=label, linewidth=0)
     axes.plot(places, heights, color="black", linewidth=0.8)
+
+
+def _left_out(timeline: Sequence[tuple[str, int]]) -> str:
+    """Say how many checkpoints are not drawn, if there are such."""
+    count = sum(event.startswith("checkpoint") for event, _ in timeline)
+    return f"\nthe last {MOST_CHECKPOINTS} of {count} checkpoints are marked" if count > MOST_CHECKPOINTS else ""
 
 
 def _draw_checkpoints(axes: Any, events: list[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter as clock
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from ..core.context import current, entered
 from ..errors import ArgumentError, OperandError
@@ -52,7 +52,8 @@ class profile(Mapping[int, Numbers]):
 
     Args:
         values: also collect statistics of values and norms of gradients. Slower by tens of microseconds an op.
-        memory: also count the bytes of the arrays that ops and sweeps make, while they live. Slower as well.
+        memory: also count activation bytes over time, as `nt.GradientMemoryProfiler` does: what records and sweeps
+            hold, without leaves and their gradients. Slower as well.
         stacks: also note which functions called a line, for flame graphs. Slower by the depth of the calls.
 
     Example:
@@ -113,6 +114,9 @@ class profile(Mapping[int, Numbers]):
         if all(other.log is not entry.log for other in self._entries):
             self._segments.append(segment)
         leave_ops()
+        for thread, measurer in self._measurers:
+            if thread is entry.thread:
+                measurer.settle()
         entry.log.end_details()
         if entry.owns_log:
             entry.log.close()
@@ -268,6 +272,12 @@ class profile(Mapping[int, Numbers]):
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            "profile: a profile refers to ops and to code, and cannot be pickled or copied; take dict(profile), which is "
+            "plain numbers by record that nt.to_html and nt.to_json accept, or write it with to_chrome_trace(path)."
+        )
 
     def __repr__(self) -> str:
         return f"<profile of {self.seconds:.3g} s>"

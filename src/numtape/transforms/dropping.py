@@ -9,22 +9,21 @@ neighbours are merged, which lets go of the values between them.
 
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..config import CheckpointConfig, CheckpointStrategy
-from ..core.buffers import Buffers
+from ..core.apply import PICK
+from ..core.buffers import Buffers, buffer_of
 from ..core.context import Scope
 from ..core.op import Op, shape_of
 from ..core.recompute import drop
 from ..core.record import Block, Record
 from ..errors import MemoryBudgetError
 from .checkpoint import pin
-
-#: How many arrays as large as the largest a backward may hold besides what the records hold: cotangents and operands.
-_RESERVE = 3
 
 
 class Stretch:
@@ -41,32 +40,47 @@ class Stretch:
 
 
 class Account:
-    """What records hold, and how much more they may. It knows no records, since their blocks know it."""
+    """What is held, and how much more may be. It knows no records, since their blocks know it."""
 
     def __init__(self, budget: float | None) -> None:
         self.budget = budget
+        #: The outputs of ops that are alive, whoever holds them.
         self.buffers = Buffers()
         #: The bytes of the largest output of an op.
         self.largest = 0
-
-    @property
-    def reserve(self) -> int:
-        """The bytes that a backward needs besides the records' values."""
-        return _RESERVE * self.largest
+        #: The indices of records whose outputs are views.
+        self.views: set[int] = set()
+        self._has_exceeded = False
 
     @property
     def is_short(self) -> bool:
-        """Whether more is held than the budget allows, if there is one."""
-        return self.budget is not None and self.buffers.live > self.budget - self.reserve
+        """Whether the budget, if there is one, might not hold another output as large as the largest."""
+        return self.budget is not None and self.buffers.live > self.budget - self.largest
 
     def room(self) -> float:
-        """Return how many bytes may be made again at once."""
+        """Return how many bytes more may be held."""
         assert self.budget is not None
-        return self.budget - self.buffers.live - self.reserve
+        return self.budget - self.buffers.live
+
+    def size(self, record: Record) -> int:
+        """Return the bytes that a record's output takes: none if it is a view."""
+        return 0 if record.op is PICK or record.index in self.views else record.nbytes
 
     def hold(self, array: Any) -> None:
-        """Count an array."""
-        self.buffers.hold(array)
+        """Count an array, or each of several, as long as it lives."""
+        for part in array if isinstance(array, tuple | list) else (array,):
+            if isinstance(part, np.ndarray):
+                self.buffers.hold(part)
+
+    def exceed(self, record: Record, missing: float) -> None:
+        """Warn, once: a backward that nobody planned for needs more than the budget."""
+        if not self._has_exceeded:
+            self._has_exceeded = True
+            warnings.warn(
+                f"memory_budget_mb: this backward takes {missing / 2**20:.3f} MB more than the budget, at "
+                f"{record.site}; call backward() of the tape, which plans for it.",
+                stacklevel=2,
+            )
 
 
 class Dropping(Scope):
@@ -86,13 +100,21 @@ class Dropping(Scope):
         self._elapsed = 0.0
         #: For each record, the number of the last one that reads it; its own before that.
         self._last_use: dict[Record, int] = {}
+        #: The records of the open stretch, and those of them whose bytes were counted.
         self._inside: set[Record] = set()
+        self._counted: set[Record] = set()
+        self._is_view = False
 
     def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Take the time of an op, for the plan's prediction."""
         start = time.perf_counter()
         out = compute(op, arrays, params)
         self._elapsed = time.perf_counter() - start
+        given = [buffer_of(array) for array in arrays if isinstance(array, np.ndarray)]
+        parts = out if isinstance(out, tuple) else (out,)
+        self._is_view = all(any(buffer_of(part) is buffer for buffer in given) for part in parts)
+        if not self._is_view:
+            self.account.hold(out)
         return out
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
@@ -105,17 +127,26 @@ class Dropping(Scope):
         self.open.records.append(record)
         self.open.end = len(self.seconds)
         self._inside.add(record)
+        if self._is_view:
+            self.account.views.add(record.index)
+            self._is_view = False
         self.account.largest = max(self.account.largest, record.nbytes)
-        before = self.account.buffers.live
         for link in (*record.inputs, record):
             if type(link) is Record:
                 self._last_use[link] = self.open.end
-                if link.is_kept:
-                    self.account.hold(link.array)
-        self.open.nbytes += max(0, self.account.buffers.live - before)
+        self.open.nbytes += self._newly_kept(record)
         self.settle_down(record)
         if self.account.is_short:
             self.make_room(record)
+
+    def _newly_kept(self, record: Record) -> int:
+        """Return the bytes that the stretch keeps more since a record was made: its own, and those that it reads."""
+        total = 0
+        for link in (*record.inputs, record):
+            if type(link) is Record and link in self._inside and link not in self._counted and link.is_kept:
+                self._counted.add(link)
+                total += self.account.size(link)
+        return total
 
     def keep_operands(self, record: Record, operands: Sequence[Any]) -> None:
         """Pin what a record reads from stretches before its own."""
@@ -134,6 +165,7 @@ class Dropping(Scope):
             self.stretches.append(self.open)
             self.open = Stretch()
             self._inside = set()
+            self._counted = set()
 
     def new_block(self) -> Block:
         """Return a block for values that are dropped together."""
@@ -185,7 +217,7 @@ class Dropping(Scope):
             raise MemoryBudgetError(
                 f"memory_budget_mb: at {record.op.name} in {record.site}, {live / 2**20:.3f} MB of values "
                 f"cannot be dropped, and {self.budget / 2**20:.3f} MB were given; the least possible up to here is "
-                f"{(live + self.account.reserve) / 2**20:.3f} MB. Tensors that the program still holds count."
+                f"{live / 2**20:.3f} MB. Tensors that the program still holds count."
             )
 
 
@@ -226,7 +258,7 @@ class Full(Dropping):
         """Drop the last stretch; merge neighbours if too much crosses."""
         if self.stretches and self.stretches[-1].block is None:
             self.drop_stretch(self.stretches[-1])
-            if self.account.buffers.live - self.open.nbytes > self._size:
+            if self._crossing() > self._size:
                 self._size *= 2
                 position = 0
                 while position < len(self.stretches) - 1:
@@ -234,6 +266,10 @@ class Full(Dropping):
                     if pair[0].nbytes + pair[1].nbytes <= self._size * 1.25:
                         self.merge(position)
                     position += 1
+
+    def _crossing(self) -> int:
+        """Return the bytes that dropped stretches keep for later ones."""
+        return sum(self.account.size(r) for s in self.stretches for r in s.records if r.is_kept)
 
 
 class Selective(Dropping):

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from ..core.binomial import Run
 from ..core.context import FREED
+from ..core.op import Structure
 from ..core.recompute import Made
 from ..core.record import Block, Record
 from ..core.restoring import Restorer
@@ -42,15 +45,19 @@ class Plan:
 class _Walk:
     """A backward over copies of records, in which arrays are only numbers of bytes."""
 
-    def __init__(self, scope: Dropping, records: Sequence[Record], budget: float | None) -> None:
+    def __init__(self, scope: Dropping, records: Sequence[Record], budget: float | None, frees: bool = True) -> None:
         self.scope = scope
         self.budget = budget
+        #: Whether the arrays behind the walk are freed.
+        self.frees = frees
         self.live = 0
         self.peak = 0
         self.recomputed = 0
         self.seconds = 0.0
         #: The bytes of the cotangents.
         self._beside = 0
+        #: The bytes that each record holds.
+        self._held: dict[Record, int] = {}
         copies: dict[Record, Record] = {}
         blocks: dict[Block, Block] = {}
         for record in reversed(records):  # Oldest first.
@@ -64,9 +71,12 @@ class _Walk:
                 array = blocks.setdefault(array, Block(None if budget is None else self))
             elif array is not None:
                 array = _HELD
-                self.live += self._own_bytes(copy)
+                self._held[copy] = self.size(copy)
+                self.live += self._held[copy]
             copy.array = array
         self.kept_bytes = self.live
+        # What the program holds besides, and what else records hold, stays.
+        self.live = max(self.live, scope.account.buffers.live)
         self.originals = {copy: record for record, copy in copies.items()}
         self.records = [copies[record] for record in records]
 
@@ -76,53 +86,75 @@ class _Walk:
     def room(self) -> float:
         """Return how many bytes more may be held."""
         assert self.budget is not None
-        return self.budget - self.live - self.scope.account.reserve
+        return self.budget - self.live
 
-    def _own_bytes(self, record: Record) -> int:
-        """Return the bytes that a value adds: a view adds none to what it is a view of."""
-        return 0 if record.op.facts.aliases else record.nbytes
+    def size(self, record: Record) -> int:
+        """Return the bytes that a record's output takes: none if it is a view."""
+        return self.scope.account.size(record)
+
+    def exceed(self, record: Record, missing: float) -> None:
+        """Raise: there is no way within the budget."""
+        raise MemoryBudgetError(f"memory_budget_mb: {missing:,.0f} bytes are missing at {record.site}.")
 
     def run(self) -> None:
         """Walk backward; count what is held and what runs again."""
-        restorer = Restorer(self.records, self.remake)
-        cotangents: dict[Record, int] = {}
+        cotangents: dict[Record, _Cotangent] = {}
+        restorer = Restorer(self.records, cotangents, self.remake)
         self._rise(0)
         for record in self.records:
-            held = cotangents.pop(record, record.nbytes)
-            self._beside = sum(cotangents.values()) + held
+            held = cotangents.pop(record, _Cotangent(record.nbytes)).nbytes
+            self._beside = sum(g.nbytes for g in cotangents.values()) + held
             positions, reads_out = record.op.kept(record.needs)
             links = record.inputs if positions is None else [record.inputs[i] for i in positions]
             for needed in [*links, *([record] if reads_out else [])]:
                 if type(needed) is Record and not needed.is_kept:
-                    restorer.restore(needed)
+                    restorer.restore(needed, record)
             for position, link in enumerate(record.inputs):
                 if type(link) is Record and record.needs >> position & 1 and link not in cotangents:
-                    cotangents[link] = link.nbytes
-            self._rise(sum(cotangents.values()) + held)
-            if record.is_kept:
-                self.live -= self._own_bytes(record)
-            record.array = None
-            record.cell = FREED
+                    cotangents[link] = _Cotangent(record.nbytes if _repeats(record) else link.nbytes)
+            self._rise(sum(g.nbytes for g in cotangents.values()) + held)
+            if record.is_kept and (self.frees or record in restorer.restored):
+                self.live -= self._held.pop(record, 0)
+            if self.frees:
+                record.array = None
+                record.cell = FREED
+            else:
+                restorer.drop(record)
 
     def remake(self, records: Sequence[Record], wanted: set[Record]) -> Made:
         """Count what running records again takes."""
-        last_use = {link: i for i, record in enumerate(records) for link in record.inputs if type(link) is Record}
-        passing: dict[Record, int] = {}
-        for i, record in enumerate(records):
+        run = Run(records, wanted, self.size)
+        self._rise(self._beside + run.peak)
+        for record in records:
             self.recomputed += 1
             self.seconds += self.scope.seconds.get(self.originals[record], 0.0)
+        # A view holds what it is a view of, if nobody else does.
+        owners: set[Record] = set()
+        inside = set(records)
+        for record in records:
             if record in wanted:
-                self.live += self._own_bytes(record)
-            else:
-                passing[record] = self._own_bytes(record)
-            self._rise(self._beside + sum(passing.values()))
-            for link in record.inputs:
-                if type(link) is Record and last_use[link] == i:
-                    passing.pop(link, None)
+                owner = record
+                while not self.size(owner) and type(owner.inputs[0]) is Record and owner.inputs[0] in inside:
+                    owner = owner.inputs[0]
+                self._held[record] = 0 if owner in owners else self.size(owner)
+                self.live += self._held[record]
+                owners.add(owner)
         return dict.fromkeys((record for record in records if record in wanted), _HELD)
 
     def _rise(self, beside: int) -> None:
         self.peak = max(self.peak, self.live + beside)
+
+
+def _repeats(record: Record) -> bool:
+    """Say whether the cotangent of a record's input is its own, repeated without a copy: so it is of a sum."""
+    facts = record.op.facts
+    return facts.structure is Structure.LANES and bool(facts.linear) and len(record.inputs) == 1
+
+
+class _Cotangent(NamedTuple):
+    """Stands for a cotangent."""
+
+    nbytes: int
 
 
 #: Stands for an array in a copy.
@@ -147,23 +179,23 @@ def plan(scope: Dropping, records: Sequence[Record]) -> Plan:
     )
 
 
-def prepare(scope: Dropping, records: Sequence[Record]) -> None:
+def prepare(scope: Dropping, records: Sequence[Record], frees: bool) -> None:
     """Drop more, if a backward over records, newest first, would not stay within the budget as it is.
 
-    Raise if it cannot, and name the least budget that it can stay within.
+    Raise if it cannot, and name the least budget that it can stay within. `frees` says whether it frees what it passes.
     """
     assert scope.budget is not None
-    while not _fits(scope, records, scope.budget):
+    while not _fits(scope, records, scope.budget, frees):
         if not scope.thin():
-            least = _least(scope, records, scope.budget)
+            least = _least(scope, records, scope.budget, frees)
             raise MemoryBudgetError(
                 f"memory_budget_mb: a backward over {len(records):,} records takes {least / 2**20:.3f} MB at least, "
                 f"and {scope.budget / 2**20:.3f} MB were given; give at least that, or a smaller batch."
             )
 
 
-def _fits(scope: Dropping, records: Sequence[Record], budget: float) -> bool:
-    walk = _Walk(scope, records, budget)
+def _fits(scope: Dropping, records: Sequence[Record], budget: float, frees: bool) -> bool:
+    walk = _Walk(scope, records, budget, frees)
     try:
         walk.run()
     except MemoryBudgetError:
@@ -171,12 +203,12 @@ def _fits(scope: Dropping, records: Sequence[Record], budget: float) -> bool:
     return walk.peak <= budget * _TOLERANCE
 
 
-def _least(scope: Dropping, records: Sequence[Record], low: float) -> float:
+def _least(scope: Dropping, records: Sequence[Record], low: float, frees: bool) -> float:
     """Return the least budget that a backward over records can stay within, to a hundredth."""
     high = max(low, scope.account.largest) * 2
-    while not _fits(scope, records, high):
+    while not _fits(scope, records, high, frees):
         low, high = high, high * 2
     while high - low > 0.01 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if _fits(scope, records, middle) else (middle, high)
+        low, high = (low, middle) if _fits(scope, records, middle, frees) else (middle, high)
     return high
