@@ -23,12 +23,8 @@ PRECISION = "Precision and determinism"
 #: The blocks, or parts of blocks, that wait for an issue.
 LATER = {
     "TenfloweRS: 2. Mixed Precision Training": PRECISION,
-    "TenfloweRS: 3. Deterministic Training": PRECISION,
-    "TenfloweRS: Issue 4: Non-Deterministic Results": PRECISION,
     "TenfloweRS: GradientTape, with_amp_config": PRECISION,
-    "TenfloweRS: GradientTape, with_deterministic_config": PRECISION,
     "TenfloweRS: AmpConfig": PRECISION,
-    "TenfloweRS: DeterministicConfig": PRECISION,
 }
 
 #: The names that these blocks need; when one lands, its rows above become tests.
@@ -39,16 +35,8 @@ NEEDED = {
         "LossScaler",
         "GradientTape.with_amp_config",
     ],
-    "TenfloweRS: 3. Deterministic Training": [
-        "DeterministicConfig",
-        "DeterministicMode",
-        "GradientTape.with_deterministic_config",
-    ],
-    "TenfloweRS: Issue 4: Non-Deterministic Results": ["DeterministicConfig", "DeterministicMode"],
     "TenfloweRS: GradientTape, with_amp_config": ["GradientTape.with_amp_config"],
-    "TenfloweRS: GradientTape, with_deterministic_config": ["GradientTape.with_deterministic_config"],
     "TenfloweRS: AmpConfig": ["AmpConfig"],
-    "TenfloweRS: DeterministicConfig": ["DeterministicConfig"],
 }
 
 

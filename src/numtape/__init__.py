@@ -14,6 +14,8 @@ from .api import vjp as vjp
 from .config import BenchmarkConfig as BenchmarkConfig
 from .config import CheckpointConfig as CheckpointConfig
 from .config import CheckpointStrategy as CheckpointStrategy
+from .config import DeterministicConfig as DeterministicConfig
+from .config import DeterministicMode as DeterministicMode
 from .config import SchedulerConfig as SchedulerConfig
 from .config import SchedulingStrategy as SchedulingStrategy
 from .contexts import GradientContext as GradientContext
@@ -77,9 +79,12 @@ from .tensors import Tensor as Tensor
 if _TYPE_CHECKING:
     from . import data as data
     from . import gradient_clipping as gradient_clipping
+    from . import implicit as implicit
+    from . import interop as interop
     from . import nn as nn
     from . import optim as optim
     from . import train as train
+    from . import uncertainty as uncertainty
     from .accumulation import GradientAccumulator as GradientAccumulator
     from .accumulation import accumulate_gradients as accumulate_gradients
     from .gradient_clipping import clip_grad_norm as clip_grad_norm
@@ -88,6 +93,9 @@ if _TYPE_CHECKING:
     from .gradient_clipping import clip_grad_value_ as clip_grad_value_
     from .insight.anomaly import detect_anomaly as detect_anomaly
     from .insight.benchmark import PerformanceBenchmark as PerformanceBenchmark
+    from .insight.digest import Digest as Digest
+    from .insight.digest_difference import DigestDifference as DigestDifference
+    from .insight.digest_difference import diff_digests as diff_digests
     from .insight.dot import to_dot as to_dot
     from .insight.graph_json import from_json as from_json
     from .insight.graph_json import to_json as to_json
@@ -110,6 +118,7 @@ if _TYPE_CHECKING:
     from .transforms.checkpoint import checkpoint_sequential as checkpoint_sequential
     from .transforms.custom import custom_gradient as custom_gradient
     from .transforms.custom_ops import custom_op as custom_op
+    from .transforms.determinism import deterministic as deterministic
     from .transforms.loops import checkpoint_loop as checkpoint_loop
 
 #: What is imported when it is first asked for, and from where: not every program needs it.
@@ -131,7 +140,11 @@ _LAZY = {
     "checkpoint_sequential": "transforms.checkpoint",
     "custom_gradient": "transforms.custom",
     "custom_op": "transforms.custom_ops",
+    "Digest": "insight.digest",
+    "DigestDifference": "insight.digest_difference",
+    "diff_digests": "insight.digest_difference",
     "derivatives": "series",
+    "deterministic": "transforms.determinism",
     "detect_anomaly": "insight.anomaly",
     "Explanation": "insight.provenance",
     "explain_nan": "insight.provenance",
@@ -146,7 +159,7 @@ _LAZY = {
     "to_html": "insight.page",
     "to_json": "insight.graph_json",
 }
-_PACKAGES = frozenset(("data", "gradient_clipping", "nn", "optim", "train"))
+_PACKAGES = frozenset(("data", "gradient_clipping", "implicit", "interop", "nn", "optim", "train", "uncertainty"))
 
 #: Names of other libraries, and what to write instead.
 _ELSEWHERE = {"jacrev": 'jacobian(f, mode="reverse")', "jacfwd": 'jacobian(f, mode="forward")'}

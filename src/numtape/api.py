@@ -215,13 +215,13 @@ def pushed(
     if is_tracked or inputs.has_tensors:
         return _stored(name, function, inputs, moved, has_aux, is_tracked)
     stream = thread_stream()
-    before = stream.key, stream.counter
+    before = stream.place()
     try:
         return _streamed(name, function, inputs, moved, has_aux)
     except StreamedError:
         # The function differentiates backward past what was streamed, or captures what others may differentiate by: it
         # runs again with all kept, on the same numbers.
-        stream.key, stream.counter = before
+        stream.go_to(before)
         return _stored(name, function, inputs, moved, has_aux, is_tracked)
 
 

@@ -191,6 +191,14 @@ class MemoryBudgetError(NumtapeError, MemoryError):
     """
 
 
+class DeterminismError(NumtapeError, RuntimeError):
+    """In strict mode, something cannot promise the same bits every time.
+
+    Fails: ``nt.rand(3)`` inside ``nt.deterministic()`` without a seed. Repair: ``nt.seed(0)`` first, or
+    ``nt.deterministic(global_seed=0)``.
+    """
+
+
 class UnknownNameError(NumtapeError, AttributeError):
     """The package, or a tensor, has nothing of that name.
 

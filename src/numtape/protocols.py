@@ -7,6 +7,7 @@ and raises for tracked ones, so that no gradient is lost unnoticed.
 import functools
 import inspect
 import sys
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -219,7 +220,18 @@ def check_may_leave(self: Any, how: str) -> None:
         raise LeavesTapeError(
             f"{how}: the tensor is tracked, and its gradient would be lost without a word. Use tensor.numpy() to leave "
             "the tape, nt.stack([...]) or nt.tensor([...]) to join tensors, and nt functions to compute."
+            f"{_scipy_hint(sys._getframe(2))}"
         )
+
+
+def _scipy_hint(caller: FrameType) -> str:
+    """Return what to use if SciPy asked for the array of a tensor: its sparse matrices never let ours multiply."""
+    if not caller.f_globals.get("__name__", "").startswith("scipy."):
+        return ""
+    return (
+        " SciPy asked for it: numtape.interop.scipy has linear_operator(A) @ x and spsolve for sparse matrices, "
+        "fftconvolve, dct, and solvers on functions of tensors."
+    )
 
 
 def array(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:

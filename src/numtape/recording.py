@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +19,9 @@ from .insight import summary as summaries
 from .tensors import Tensor
 
 if TYPE_CHECKING:
+    from .insight.digest import Digest
     from .insight.graph import Graph, Profile
+    from .transforms.determinism import deterministic as Deterministic
 
 
 class Mark:
@@ -42,10 +45,15 @@ class Mark:
 class Recording:
     """The recording half of `Tape`."""
 
+    #: The scope of its `DeterministicConfig`, which also acts on the derivatives that the tape computes.
+    _deterministic: "Deterministic | None" = None
+
     def __init__(self, persistent: bool = False, watch_all: bool = True, scopes: tuple[Scope, ...] = ()) -> None:
         #: What the tape's configurations do while it records.
         self._scopes = scopes
         self._was_entered = False
+        #: Whether `start_recording` was called, and `stop_recording` not yet.
+        self._is_started = False
         self.persistent = persistent
         self._tape = RecordingTape(watch_all)
         self._entered: list[entered] = []
@@ -109,8 +117,18 @@ class Recording:
         last_exit = current().thread.last_exit
         return "" if last_exit is self._exit_before else describe_exit(last_exit)
 
+    def _hold(self) -> None:
+        for scope in self._scopes:
+            scope.hold()
+
+    def _release(self) -> None:
+        for scope in reversed(self._scopes):
+            scope.release()
+
     def __enter__(self) -> Self:
-        scope = entered(**self._begin())
+        changes = self._begin()
+        self._hold()
+        scope = entered(**changes)
         scope.__enter__()
         self._entered.append(scope)
         return self
@@ -122,16 +140,24 @@ class Recording:
         try:
             scope.__exit__(kind, error, trace)
         finally:
+            self._release()
             # Left before a scope inside of it, whose state lists this tape as well.
             if scope.changes and self._tape in current().tapes:
                 self.stop_recording()
 
     def start_recording(self) -> None:
         """Record from now on, until `stop_recording` or the end of the enclosing ``with`` block."""
-        change(**self._begin())
+        changes = self._begin()
+        if not self._is_started:
+            self._hold()
+            self._is_started = True
+        change(**changes)
 
     def stop_recording(self) -> None:
         """End what `start_recording` began, also in scopes around this one."""
+        if self._is_started:
+            self._is_started = False
+            self._release()
         self._tape.is_ended = True
         state = current()
         tapes = tuple(tape for tape in state.tapes if tape is not self._tape)
@@ -223,6 +249,31 @@ class Recording:
     def summary(self) -> str:
         """Return the records as a table."""
         return summaries.text(self._tape.records)
+
+    def digest(self, loss: Any = None) -> "Digest":
+        """Return a hash for each record, to find where another run parts from this one; see `nt.diff_digests`.
+
+        Values that were not kept are computed again, so take it before the optimizer's step.
+
+        Args:
+            loss: a tensor; with it, the cotangents of its backward are hashed as well. Nothing is delivered or freed.
+
+        Example:
+            >>> x = nt.tensor([1.0, 2.0])
+            >>> with nt.Tape() as tape:
+            ...     loss = (x * x).sum()
+            >>> [entry.op for entry in tape.digest()]
+            ['mul', 'sum']
+        """
+        from .insight.digest import digest_of
+
+        self._check_open("digest")
+        with self._reproducibly():
+            return digest_of(self.records, loss)
+
+    def _reproducibly(self) -> AbstractContextManager[Any]:
+        """Return what derivatives are computed in: as the ops inside ``with``, if these give the same bits always."""
+        return nullcontext() if self._deterministic is None else self._deterministic
 
     def to_html(
         self,

@@ -8,6 +8,7 @@ from .core.record import Record
 from .errors import OperandError
 
 if TYPE_CHECKING:
+    from .transforms.determinism import deterministic as Deterministic
     from .transforms.dropping import Dropping
     from .transforms.planning import Plan
 
@@ -32,6 +33,17 @@ def dropping_of(checkpoint: Any) -> "Dropping | None":
 
     check_kind("checkpoint", CheckpointConfig, checkpoint)
     return dropping(checkpoint)
+
+
+def deterministic_of(config: Any) -> "Deterministic | None":
+    """Return the scope of a `DeterministicConfig`."""
+    if config is None:
+        return None
+    from .config import DeterministicConfig
+    from .transforms.determinism import deterministic
+
+    check_kind("deterministic", DeterministicConfig, config)
+    return deterministic(config)
 
 
 def plan_of(scope: "Dropping | None", records: Sequence[Record]) -> "Plan":

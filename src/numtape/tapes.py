@@ -11,7 +11,7 @@ import numpy as np
 
 from . import tape_scopes
 from .arguments import as_moved
-from .config import CheckpointConfig, SchedulerConfig, SchedulingStrategy, as_member
+from .config import CheckpointConfig, DeterministicConfig, SchedulerConfig, SchedulingStrategy, as_member
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import (
@@ -52,6 +52,7 @@ class Tape(Recording):
         watch_all: whether float tensors are watched on first use.
         checkpoint: what is kept of the values recorded inside ``with``; the backward makes the others again.
         scheduler: how `jacobian` is computed: a `SchedulerConfig` or a `HybridScheduler`.
+        deterministic: the same bits every time, inside ``with`` and in the derivatives that this tape computes.
 
     Example:
         >>> x = nt.tensor([1.0, 2.0])
@@ -67,9 +68,11 @@ class Tape(Recording):
         watch_all: bool = True,
         checkpoint: CheckpointConfig | None = None,
         scheduler: HybridScheduler | SchedulerConfig | None = None,
+        deterministic: DeterministicConfig | None = None,
     ) -> None:
         self._dropping = tape_scopes.dropping_of(checkpoint)
-        super().__init__(persistent, watch_all, tape_scopes.given(self._dropping))
+        self._deterministic = tape_scopes.deterministic_of(deterministic)
+        super().__init__(persistent, watch_all, tape_scopes.given(self._deterministic, self._dropping))
         #: Chooses how `jacobian` is computed; ask it for `last_decision` and `explain()`.
         self.scheduler = scheduler if isinstance(scheduler, HybridScheduler) else HybridScheduler(scheduler)
 
@@ -109,7 +112,7 @@ class Tape(Recording):
         self._prepare(target_list, frees=False)
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds)
-        with entered(tapes=outer, watch_all=False):
+        with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = sweep(target_list, seeds, source_list, create_graph=create_graph)
         results = [self._result(found, source, target_list, unconnected) for source in source_list]
         if not self.persistent:
@@ -162,7 +165,7 @@ class Tape(Recording):
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
         self._prepare([loss], frees=is_last)
-        with entered(tapes=outer, watch_all=False):
+        with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = sweep(
                 [loss],
                 [seed],
@@ -237,12 +240,13 @@ class Tape(Recording):
         self._check_open("backward_steps")
         check_target("backward_steps", loss)
         steps: list[tuple[Record, Any, list[Any]]] = []
-        sweep(
-            [loss],
-            [seed_of("backward_steps", loss, None)],
-            None,
-            on_step=lambda record, g, produced: steps.append((record, g, produced)),
-        )
+        with self._reproducibly():
+            sweep(
+                [loss],
+                [seed_of("backward_steps", loss, None)],
+                None,
+                on_step=lambda record, g, produced: steps.append((record, g, produced)),
+            )
         return iter(steps)
 
     def to_numpy_source(self, loss: Any = None, sources: Any = None, *, check: bool = True) -> Any:
@@ -293,7 +297,7 @@ class Tape(Recording):
         seed = as_moved(name, "tangent", tangent, source)
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, [seed])
-        with entered(tapes=outer, watch_all=False):
+        with self._reproducibly(), entered(tapes=outer, watch_all=False):
             (pushed,) = push_forward([target], [source], [seed], create_graph=create_graph)
         return as_tensor(pushed, target, target.plain)
 
@@ -332,7 +336,7 @@ class Tape(Recording):
     def _jacobian(self, target: Any, source: Any, scheduler: HybridScheduler, chunk_size: int | None = None) -> Any:
         outer = self._outer_tapes()
         is_recorded = self._is_differentiated(outer, [])
-        with entered(tapes=outer, watch_all=False):
+        with self._reproducibly(), entered(tapes=outer, watch_all=False):
             ((block,),) = matrix_blocks([target], [source], scheduler, chunk_size, is_recorded)
             shape = (*target.shape, *source.shape)
             if isinstance(block, Value):
@@ -387,13 +391,19 @@ class GradientTape(Tape):
         watch_all: bool = False,
         checkpoint: CheckpointConfig | None = None,
         scheduler: HybridScheduler | SchedulerConfig | None = None,
+        deterministic: DeterministicConfig | None = None,
     ) -> None:
-        super().__init__(persistent, watch_all, checkpoint, scheduler)
+        super().__init__(persistent, watch_all, checkpoint, scheduler, deterministic)
 
     @classmethod
     def with_checkpoint_config(cls, config: CheckpointConfig) -> "GradientTape":
         """Return a tape that keeps of its values what a `CheckpointConfig` says."""
         return cls(checkpoint=config)
+
+    @classmethod
+    def with_deterministic_config(cls, config: DeterministicConfig) -> "GradientTape":
+        """Return a tape that gives the same bits every time, as a `DeterministicConfig` says."""
+        return cls(deterministic=config)
 
     @classmethod
     def with_scheduler_config(cls, config: SchedulerConfig | SchedulingStrategy | str) -> "GradientTape":

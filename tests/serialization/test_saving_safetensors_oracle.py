@@ -26,7 +26,7 @@ def test_the_library_reads_our_files(tmp_path):
     ours = {"model": arrays(), "empty": np.zeros((0, 2)), "scalar": nt.tensor(2.5), "lr": 0.1, "tuple": (nt.ones(3).T,)}
     save(path, ours)
     with safetensors.safe_open(path, "numpy") as file:
-        assert set(file.metadata()) == {"numtape", "numtape.checksums", "numtape.tree"}
+        assert set(file.metadata()) == {"numtape", "numtape.checksums", "numtape.machine", "numtape.tree"}
         names = set(file.keys())
         for name, array in ours["model"].items():
             if name != "bfloat16":  # The library's NumPy door has no name for it; its bytes are compared below.

@@ -235,6 +235,7 @@ def test_trees_may_be_nested_deeply(path):
 
 def test_a_tree_too_large_for_a_header_is_an_error(path, monkeypatch):
     monkeypatch.setattr("numtape.serialization.writing.MAX_HEADER_BYTES", 300)
+    monkeypatch.setattr("numtape.serialization.writing.machine", dict)
     with pytest.raises(ArgumentError) as error:
         save(path, [0] * 300)
     assert str(error.value) == (

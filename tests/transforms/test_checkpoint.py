@@ -281,7 +281,23 @@ def test_a_function_that_writes_to_its_argument_is_named():
     assert message.endswith("so it could not be run again; compute a new tensor there, or pass a clone().")
 
 
-@pytest.mark.parametrize(("result", "kind"), [(1.0, "float"), (np.ones(2), "ndarray"), ([nt.ones(1), "a"], "str")])
+def test_a_function_that_writes_to_an_array_is_named():
+    def mutates(x, a):
+        y = nt.exp(x + a).sum()
+        a *= 2
+        return y
+
+    a = np.ones(3)
+    with pytest.raises(nt.errors.OverwrittenError, match="mutates writes to an array among its arguments in place"):
+        nt.checkpoint(mutates, nt.ones(3, requires_grad=True), a)
+    assert a.flags.writeable
+    assert a.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [(None, "NoneType"), ([], "list"), (1.0, "float"), (np.ones(2), "ndarray"), ([nt.ones(1), "a"], "str")],
+)
 def test_a_function_that_returns_no_tensors_is_named(result, kind):
     def gives(x):
         return result

@@ -283,3 +283,70 @@ def test_something_else_than_a_config_is_named():
     with pytest.raises(nt.errors.OperandError) as caught:
         nt.Tape(checkpoint="full")
     assert str(caught.value) == "Tape: checkpoint must be an nt.CheckpointConfig, not str."
+
+
+def budgeted(program, megabytes):
+    """Return the peak of a program's forward and backward in MB, under a budget or none."""
+    config = None if megabytes is None else nt.CheckpointConfig(memory_budget_mb=megabytes)
+    with Activations() as held:
+        with nt.GradientTape(checkpoint=config) as tape:
+            loss = program()
+        tape.backward(loss)
+    return held.peak / 2**20
+
+
+X = nt.ones(256, 256, requires_grad=True)  # A quarter of a MB.
+
+
+def masked():
+    h = X
+    for _ in range(20):
+        h = nt.sin(h) * (h.detach() > 0).astype("float32")
+    return h.sum()
+
+
+def test_values_that_ops_made_and_records_hold_as_constants_count():
+    with pytest.raises(nt.errors.MemoryBudgetError, match="cannot be dropped, and 1.500 MB were given"):
+        budgeted(masked, 1.5)
+
+
+def transposed():
+    h = X
+    for _ in range(10):
+        h = nt.sin(h.T)
+    return h.sum()
+
+
+def reshaped():
+    h = X
+    for _ in range(10):
+        h = nt.sin(h.reshape(64, 1024)).reshape(256, 256)
+    return h.sum()
+
+
+def parted():
+    h = X
+    for _ in range(10):
+        h = nt.concatenate(nt.split(nt.sin(h), 2))
+    return h.sum()
+
+
+@pytest.mark.parametrize("program", [transposed, reshaped, parted])
+@pytest.mark.parametrize("megabytes", [0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0])
+def test_views_meet_budgets_or_the_least_is_named_before_the_backward(program, megabytes):
+    try:
+        assert budgeted(program, megabytes) <= 1.05 * megabytes
+    except nt.errors.MemoryBudgetError as error:
+        least = float(str(error).split("takes ")[1].split(" MB")[0])
+        assert megabytes < least <= budgeted(program, None) * 1.05
+        assert budgeted(program, least * 1.01) <= 1.05 * least * 1.01
+
+
+@pytest.mark.parametrize("retain_graph", [False, True])
+def test_a_backward_that_keeps_the_graph_is_planned_for_as_well(net, plain, retain_graph):
+    budget = plain[1].peak * 0.3
+    with Activations() as held:
+        with nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=budget / 2**20)) as tape:
+            loss = net.loss()
+        tape.backward(loss, retain_graph=retain_graph)
+    assert held.peak <= 1.05 * budget

@@ -212,3 +212,80 @@ def test_a_hundred_thousand_steps():
     angle, speed = plain_loop(pendulum, (a, b), 100_000)
     (angle + speed).backward()
     assert (x.grad.item(), v.grad.item()) == (a.grad.item(), b.grad.item())
+
+
+def test_a_captured_tensor_and_what_is_made_of_it_are_not_counted_twice():
+    w = nt.tensor([0.5], dtype="float64", requires_grad=True)
+    c = nt.exp(w)
+    y = nt.checkpoint_loop(lambda s: s * w + c, nt.ones(1, dtype="float64"), 3)
+    y.sum().backward()
+    assert w.grad.item() == pytest.approx(6.9327, abs=1e-3)
+    x = nt.tensor([0.5], dtype="float64", requires_grad=True)
+    h = x * 1.0
+    nt.checkpoint_loop(lambda s: s * h * x, h, 2).sum().backward()
+    assert x.grad.item() == pytest.approx(5 * 0.5**4)
+
+
+def test_second_order_where_state_and_step_share_a_variable():
+    def cube(v):
+        return nt.checkpoint_loop(lambda s: s * v, v * 1.0, 2).sum()
+
+    np.testing.assert_allclose(nt.hessian(cube)(np.array([0.5])), [[3.0]])
+    np.testing.assert_allclose(nt.grad(lambda v: nt.grad(cube)(v).sum())(np.array([0.5])), [3.0])
+
+
+def test_draws_from_a_generator_repeat():
+    generator = nt.Generator(0)
+    x = nt.tensor([1.0], dtype="float64", requires_grad=True)
+
+    def step(s):
+        return s * nt.rand(1, rng=generator, dtype="float64")
+
+    y = nt.checkpoint_loop(step, x, 9, snapshots=2, verify=True)
+    after = generator.state_dict()
+    y.sum().backward()
+    assert x.grad.item() == pytest.approx(y.item(), rel=1e-14)
+    assert generator.state_dict() == after
+
+
+def test_what_a_step_writes_in_place_in_its_state_is_left_alone_by_the_backward():
+    def step(state):
+        x, k, counts = state
+        y = x + 0.1 * nt.sin(x) * k.astype("float64") * counts[0]
+        k += 1
+        counts += 1
+        return y, k, counts
+
+    def start():
+        return nt.tensor(np.ones(3), requires_grad=True), nt.tensor(1), np.ones(1)
+
+    x, k, counts = start()
+    out = nt.checkpoint_loop(step, (x, k, counts), 10, snapshots=2)
+    out[0].sum().backward()
+    plain = start()
+    expected = plain_loop(step, plain, 10)
+    expected[0].sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), plain[0].grad.numpy())
+    assert (out[1].item(), out[2].item()) == (expected[1].item(), expected[2].item()) == (11, 11.0)
+
+
+def test_a_constant_that_is_overwritten_before_the_backward_is_named():
+    x = nt.tensor(np.ones(3), requires_grad=True)
+    w = nt.tensor(np.full(3, 0.5))
+    y = nt.checkpoint_loop(lambda s: s + 0.1 * nt.sin(s * w), x, 10)
+    w *= 2.0
+    with pytest.raises(nt.errors.OverwrittenError, match=r"its step reads a tensor of shape .* that was overw"):
+        y.sum().backward()
+
+
+def test_a_tape_sees_tensors_that_are_captured_through_an_object():
+    class Model:
+        k = nt.tensor([2.0])
+
+        def step(self, s):
+            return s * self.k
+
+    model = Model()
+    with nt.Tape() as tape:
+        y = nt.checkpoint_loop(model.step, nt.tensor([1.0]), 3).sum()
+    assert tape.gradient(y, model.k).tolist() == [12.0]

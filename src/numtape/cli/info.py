@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import __version__
 from ..kernels import providers
+from ..kernels.machine import machine_class
 
 #: The package that each extra brings.
 EXTRAS = {
@@ -47,6 +48,7 @@ def gather() -> dict[str, str]:
         "SIMD": _simd(config),
         "BLAS": _blas(config),
         "BLAS threads": _threads(),
+        "CPU class": machine_class(),
         "providers": providers.describe(),
         **{f"extra {name}": _extra(name, package) for name, package in EXTRAS.items()},
     }

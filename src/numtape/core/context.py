@@ -99,6 +99,15 @@ class Scope:
     returns the function's result or another one. `on_record` sees each new record, with the operands of its op.
     """
 
+    #: Whether the same bits are wanted every time; None for a scope that has no say. The innermost decides.
+    is_strict: bool | None = None
+
+    def hold(self) -> None:
+        """Take what a scope needs outside of the ambient state, before it is entered; the default needs nothing."""
+
+    def release(self) -> None:
+        """Give back what the last `hold` took, after it was left."""
+
     def around(self, op: "Op", compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Compute the op; the default does nothing else."""
         return compute(op, arrays, params)
@@ -138,10 +147,12 @@ class Observer:
 class Thread:
     """What belongs to a thread for its whole life, shared by all of its states."""
 
-    __slots__ = ("default_context", "ident", "last_exit", "last_target", "stream")
+    __slots__ = ("default_context", "drawn", "ident", "last_exit", "last_target", "stream")
 
     def __init__(self) -> None:
         self.default_context = Context(0)
+        #: While somebody notes them: the random streams drawn from, and where each stood before.
+        self.drawn: dict[Any, dict[str, Any]] | None = None
         self.ident = threading.get_ident()
         #: Call site of the last conversion of a tracked tensor to a plain number, for "not connected" errors.
         self.last_exit: tuple[CodeType, int, str] | None = None

@@ -179,6 +179,8 @@ class Facts:
     domain: str = ""
     #: Whether integer operands become floats first.
     to_float: bool = False
+    #: Whether the same operands and parameters give the same bits every time.
+    deterministic: bool = True
     #: Whether the output is of integers or bools, so that nothing flows back.
     is_discrete: bool = False
     #: Further spellings.

@@ -22,12 +22,14 @@ _ndarray = np.ndarray
 class Reader:
     """Finds what rules read: as arrays, or as tensors linked to their records when `cls` is given."""
 
-    __slots__ = ("_restorer", "cls", "restored")
+    __slots__ = ("_restorer", "cls", "current", "restored")
 
     def __init__(
         self, cls: type[Value] | None, records: Sequence[Record] = (), moved: Mapping[Any, Any] = MappingProxyType({})
     ) -> None:
         self.cls = cls
+        #: The cotangent that is being pulled.
+        self.current: Any = None
         self._restorer = Restorer(records, moved)
         #: The records whose dropped arrays were made again for this sweep.
         self.restored = self._restorer.restored
@@ -95,7 +97,7 @@ class Reader:
         """Make a dropped value again; a freed one is an error."""
         if maker.cell is FREED or reader.cell is FREED:
             raise_freed(reader)
-        return self._restorer.restore(maker, reader)
+        return self._restorer.restore(maker, reader, self.current)
 
     def operands(self, record: Record) -> tuple[Any, ...]:
         """Return the values of all inputs."""

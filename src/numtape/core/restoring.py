@@ -42,14 +42,20 @@ class Restorer:
         #: The records that were put back, with what they held before.
         self.restored: dict[Record, Block | None] = {}
 
-    def restore(self, record: Record, reader: Record) -> Any:
-        """Return the output of a record that `reader` needs and that is not kept, dropped ones with it put back."""
+    def restore(self, record: Record, reader: Record, current: Any) -> Any:
+        """Return the output of a record that is not kept; what was dropped with it is put back with it.
+
+        Args:
+            record: whose output is read.
+            reader: the record whose rule reads it.
+            current: the cotangent that the rule is given.
+        """
         block = record.array
         while type(block) is Block:
             members = [member for member in self._in_block(block) if member.array is block]
             if record not in members:  # It belongs to no record of the sweep.
                 break
-            self._put_back(block, members, reader)
+            self._put_back(block, members, reader, current)
             if record.is_kept:
                 return record.array
             block = record.array
@@ -63,13 +69,13 @@ class Restorer:
                     self._members.setdefault(record.array, []).append(record)
         return self._members.get(block, [])
 
-    def _put_back(self, block: Block, members: list[Record], reader: Record) -> None:
+    def _put_back(self, block: Block, members: list[Record], reader: Record, current: Any) -> None:
         order = missing(members)
         wanted = set(members)
         parts: list[Part] = []
         if block.limit is not None:
             run = Run(order, wanted, block.limit.size)
-            room = self._room(block.limit, reader)
+            room = self._room(block.limit, reader, current)
             if run.peak > room:
                 parts = run.parts_within(room)
                 if not parts:
@@ -79,14 +85,11 @@ class Restorer:
         else:
             self._keep(block, self._remake(order, wanted))
 
-    def _room(self, limit: Limit, reader: Record) -> float:
+    def _room(self, limit: Limit, reader: Record, current: Any) -> float:
         """Return the bytes that may be made again, beside the cotangents that wait, the reader's and what it gives."""
         given = {link for i, link in enumerate(reader.inputs) if type(link) is Record and reader.needs >> i & 1}
-        waiting = [g for link, g in self._moved.items() if type(link) is Record and link not in given]
-        # Repeated cotangents share memory.
-        waiting = [buffer_of(g) if isinstance(g, np.ndarray) else g for g in waiting]
-        beside = sum(getattr(g, "nbytes", 0) for g in waiting) + sum(link.nbytes for link in given)
-        return limit.room() - beside - reader.nbytes
+        moved = [g for link, g in self._moved.items() if type(link) is Record and link not in given]
+        return limit.room() - sum(map(_bytes_of, [*moved, current])) - sum(link.nbytes for link in given)
 
     def _keep_last(self, block: Block, order: list[Record], wanted: set[Record], parts: list[Part]) -> None:
         """Run through all parts; keep what the last one needs, and what crosses the borders between the others."""
@@ -122,3 +125,9 @@ class Restorer:
             record, before = self.restored.popitem()
             if record.cell is not FREED:
                 record.array = before
+
+
+def _bytes_of(moved: Any) -> int:
+    """Return the bytes of a cotangent; one that is repeated shares its memory."""
+    nbytes: int = getattr(buffer_of(moved) if isinstance(moved, np.ndarray) else moved, "nbytes", 0)
+    return nbytes

@@ -91,6 +91,7 @@ def reverse(
                 continue
             if record.notes is not None:
                 g = _noted(record, g, sources is None and on_step is None)
+            reader.current = g
             op = record.op
             plan = op.plans.get(record.needs)
             if plan is None or on_step is not None:

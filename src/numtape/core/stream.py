@@ -30,16 +30,42 @@ class Stream:
 
     def take(self, words: int) -> tuple[int, int]:
         """Reserve a block of counters for a draw of `words` words; return key and first counter."""
+        drawn = current().thread.drawn
+        if drawn is not None and self not in drawn:
+            drawn[self] = self.place()
         counter = self.counter
         self.counter = counter + counters(words)
         return self.key, counter
+
+    def place(self) -> dict[str, Any]:
+        """Return where the stream stands, as what a file can hold: numbers of 128 bits stand in it as text."""
+        return {"key": str(self.key), "counter": str(self.counter)}
+
+    def go_to(self, place: dict[str, Any]) -> None:
+        """Go on from a place."""
+        if set(place) != {"key", "counter"}:
+            raise ArgumentError(
+                "the saved random stream has operation_seeds, and this one has none; go on with the settings of the "
+                "first run."
+            )
+        self.key, self.counter = int(place["key"]), int(place["counter"])
+
+    def copy(self) -> "Stream":
+        """Return another stream that draws what this one is about to."""
+        return Stream(self.key, self.counter)
+
+
+class Unseeded(Stream):
+    """A stream that starts from the system's randomness."""
+
+    __slots__ = ()
 
 
 def thread_stream() -> Stream:
     """Return the thread's stream; without `seed`, it starts from the system's randomness."""
     thread = current().thread
     if thread.stream is None:
-        thread.stream = Stream(key_from(os.urandom(16)))
+        thread.stream = Unseeded(key_from(os.urandom(16)))
     stream: Stream = thread.stream
     return stream
 

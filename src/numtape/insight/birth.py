@@ -1,7 +1,7 @@
 """The place where a value that is not finite came to be: which op, which element, from which operands."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,10 @@ class Birth:
     cotangent: Seen | None = None
     #: Backward, elementwise: the derivative at that place.
     derivative: float | None = None
+    #: Backward, elementwise: the operands by name, repeated to the shape of the result, and where the derivative, or
+    #: its product with the cotangent, is not finite.
+    values: Mapping[str, NDArray] = field(default_factory=dict, compare=False)
+    bad: NDArray | None = field(default=None, compare=False)
     #: What it would be in a wider dtype, where that is finite.
     exact: Any = None
     #: Backward: whether a smaller cotangent would have given a finite one.
@@ -188,9 +192,14 @@ def pulled(record: Record, position: int, g: Any, cotangent: Any, reader: Reader
     arrays = [_operand(record, i, reader) for i in range(len(record.inputs))]
     is_local = record.op.is_elementwise and not is_summed and raw.shape == record.shape
     place = first_bad(raw)[0] if is_local else None
-    derivative = None
+    derivative, values, bad = None, {}, None
     if place is not None:
-        derivative = float(array_of(_pull(record, position, np.ones_like(g), reader))[place])
+        derivatives = array_of(_pull(record, position, np.ones_like(g), reader))
+        derivative = float(derivatives[place])
+        bad = ~(np.isfinite(derivatives) & np.isfinite(raw))
+        values = {
+            argument_name(record, i): np.broadcast_to(x, record.shape) for i, x in enumerate(arrays) if x is not None
+        }
         index = _in_operand(place, np.shape(arrays[position]))
     shape = record.shape if is_local else None
     # Its gradient has the shape of the operand, so that this one is seen at the very place.
@@ -207,6 +216,8 @@ def pulled(record: Record, position: int, g: Any, cotangent: Any, reader: Reader
         tuple(seen),
         incoming,
         derivative,
+        values,
+        bad,
         is_overflow=is_overflow,
     )
 

@@ -1,7 +1,6 @@
 """Name the cause of a value that is not finite, and its repair, by what the values look like and what the op says."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite, isinf
 from typing import Any
 
@@ -13,12 +12,8 @@ from ..core.record import Gone, Record, describe_site, link_name
 from ..core.value import Value
 from ..dtypes import float16, float64
 from .birth import Birth, Seen, largest
+from .repairs import find_mask, is_in_domain, select_twice, select_where_differentiable
 from .replay import argument_name
-
-#: Operands of which one is harmless to every op that has a domain.
-_HARMLESS = (0.5, 2.0)
-#: How many ops after an op a mask of its result is looked for.
-_MASK_DISTANCE = 4
 
 Diagnosis = tuple[str, str]
 
@@ -102,10 +97,16 @@ def _in_forward(birth: Birth) -> Diagnosis:
         return (
             f"{op.name} is finite where {op.facts.domain}, and here {shown}.",
             "bound the operand before the op, with nt.clip or a small number that is added; or, if that element is not "
-            f"used, {_two_wheres(op)}",
+            f"used, {select_twice(op)}",
         )
     if birth.exact is not None:
         dtype = birth.record.dtype[0] if isinstance(birth.record.dtype, list) else birth.record.dtype
+        if abs(birth.exact) <= largest(dtype):
+            return (
+                f"overflow on the way: the value is {_short(birth.exact)}, but to get there {op.name} adds up or "
+                f"multiplies numbers beyond the largest {dtype}, {largest(dtype):.4g}.",
+                _about_overflow(dtype),
+            )
         return (
             f"overflow: the value is {_short(birth.exact)}, and the largest {dtype} is {largest(dtype):.4g}.",
             _about_overflow(dtype),
@@ -156,17 +157,17 @@ def _in_backward(birth: Birth, records: Sequence[Record]) -> Diagnosis:
         )
     at = f"{derivative} is {birth.derivative:g} where {_shown(birth.operands)}"
     if birth.cotangent is not None and birth.cotangent.value == 0:
-        mask = _find_mask(birth.record, records)
-        by = f" ({mask.op.name} at {mask.site} masks it)" if mask is not None else ""
+        mask = find_mask(birth.record, records)
+        by = f" ({mask.record.op.name} at {mask.record.site} masks it)" if mask is not None else ""
         return (
             f"0 * {birth.derivative:g} under a mask: {at}; the result is not used there, so the cotangent that comes "
             f"in is 0{by}, and 0 times that is nan.",
-            _two_wheres(op, name, own),
+            select_where_differentiable(birth, name, mask),
         )
     return (
         f"{at}.",
         f"keep {name} away from {own:g}, by a small number that is added before the op; or, if that element is not "
-        f"used, {_two_wheres(op, name, own)}",
+        f"used, {select_where_differentiable(birth, name)}",
     )
 
 
@@ -190,48 +191,3 @@ def _is_inside(op: Op, operands: Sequence[Seen]) -> bool:
     if not op.facts.domain or None in values.values():
         return True
     return is_in_domain(op, values)
-
-
-def is_in_domain(op: Op, values: Mapping[str, Any]) -> bool:
-    """Evaluate the domain of an op on values of its arguments."""
-    return bool(eval(op.facts.domain, {"__builtins__": {}, "abs": abs, "rint": np.rint}, values))
-
-
-def _two_wheres(op: Op, name: str = "", value: float | None = None) -> str:
-    """Spell out the repair that gives an op a harmless operand where its result is not used.
-
-    Args:
-        op: the op.
-        name: its argument, if it is not the first one that its domain speaks of.
-        value: the value of that at which the derivative is not finite; None if the value itself is not.
-    """
-    condition = re.sub(r"\brint\b", "nt.rint", op.facts.domain)
-    if value is not None and (not condition or is_in_domain(op, {**dict.fromkeys(op.arguments, 1.0), name: value})):
-        condition = f"{name} != {value:g}"
-    name = name or next(each for each in op.arguments if re.search(rf"\b{each}\b", condition))
-    arguments = [f"nt.where(ok, {each}, {_harmless(op, name)})" if each == name else each for each in op.arguments]
-    return (
-        "select twice, so that the op never sees that element:\n"
-        f"    ok = {condition}\n"
-        f"    y = nt.where(ok, nt.{op.name}({', '.join(arguments)}), 0.0)"
-    )
-
-
-def _harmless(op: Op, name: str) -> float:
-    others = dict.fromkeys(op.arguments, 1.0)
-    fits = [x for x in _HARMLESS if not op.facts.domain or is_in_domain(op, {**others, name: x})]
-    return fits[0] if fits else _HARMLESS[0]
-
-
-def _find_mask(record: Record, records: Sequence[Record]) -> Record | None:
-    """Return the nearest record after `record` that selects: it has an operand of bools."""
-    reached = {record}
-    distance = {record: 0}
-    for other in sorted(records, key=lambda each: each.index):
-        steps = [distance[link] for link in other.inputs if type(link) is Record and link in reached]
-        if steps and min(steps) < _MASK_DISTANCE:
-            if any(getattr(link, "dtype", None) == np.bool_ for link in other.inputs):
-                return other
-            reached.add(other)
-            distance[other] = min(steps) + 1
-    return None

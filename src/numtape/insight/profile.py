@@ -275,8 +275,8 @@ class profile(Mapping[int, Numbers]):
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(
-            "profile: a profile refers to ops and to code, and cannot be pickled or copied; take dict(profile), which is "
-            "plain numbers by record that nt.to_html and nt.to_json accept, or write it with to_chrome_trace(path)."
+            "profile: a profile refers to ops and to code, and cannot be pickled or copied; take dict(profile), which "
+            "is plain numbers by record that nt.to_html and nt.to_json accept, or write it with to_chrome_trace(path)."
         )
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ bfloat16 0.55 by NumPy and 0.19 by LLVM; back 0.09 by NumPy. oneDNN's reorder is
 import numpy as np
 
 from .._typing import Dtype, NDArray
-from ..dtypes import HALF_DTYPES, bfloat16, float16, float32
+from ..dtypes import HALF_DTYPES, float16, float32
 from ..errors import DtypeError
 from . import llvm_conversion
 from .addresses import address_of
@@ -71,9 +71,7 @@ def _convert(array: NDArray, dtype: Dtype) -> NDArray:
             out = np.empty(array.shape, dtype)
             kernel(address_of(array), address_of(out), array.size)
             return out
-    if dtype is bfloat16 or source is bfloat16:
-        return array.astype(dtype)
-    with np.errstate(over="ignore", invalid="ignore"):  # Rounding to inf is what the kernels do.
+    with np.errstate(over="ignore", invalid="ignore"):  # Kernels round to inf and keep NaN without a word.
         return array.astype(dtype)
 
 

@@ -17,8 +17,10 @@ from . import convolution as plain
 from .convolution import Convolution, Ints, Pairs
 from .halves import to_float32, to_half
 
-#: Multiplications in a product, from which on oneDNN gains more than calling it through ctypes costs (10 us).
-LEAST_PRODUCT = 1 << 21
+#: Multiplications in a product, from which on oneDNN gains what calling it through ctypes costs (10 us). It is also
+#: where OpenBLAS begins to use threads. Threads of two libraries must not take turns: each waits busily for its work,
+#: in the way of the other, which doubled the time of a CNN's training step.
+LEAST_PRODUCT = 1 << 19
 #: The same for a convolution. Once loaded oneDNN is faster at smaller ones too, but these do not pay for loading it.
 LEAST_CONVOLUTION = 1 << 16
 

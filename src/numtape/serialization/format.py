@@ -2,11 +2,13 @@
 
 A file is 8 bytes with the length of the header, the header, which is JSON, and the elements of the tensors::
 
-    {"__metadata__": {"numtape": "1 5d41402a", "numtape.checksums": "...", "numtape.tree": "..."},
+    {"__metadata__": {"numtape": "1 5d41402a", "numtape.checksums": "...", "numtape.tree": "...",
+      "numtape.machine": "..."},
      "weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
 
 The first entry holds the version of the format and the seal: the checksum of the length and of the header around the
-seal's own digits. The second holds a checksum for each tensor, the third the tree that the tensors are leaves of.
+seal's own digits. The second holds a checksum for each tensor, the third the tree that the tensors are leaves of, and
+the last what it was written on, which older files do not have.
 
 Checksums are CRC-32: it notices every change of up to 32 neighbouring bits, so every single flipped bit, for sure and
 not just very likely, at memory speed. It does not protect against people who forge files; nothing in a file is ever
@@ -61,6 +63,8 @@ class Header(NamedTuple):
     entries: list[Entry]
     checksums: dict[str, str] | None
     tree: Any
+    #: What the file was written on; None if it does not say.
+    machine: Any = None
 
 
 def checksum(*parts: Any) -> str:
@@ -77,13 +81,17 @@ def bytes_of(array: NDArray) -> NDArray:
     return block.reshape(-1).view(np.uint8)
 
 
-def build_header(entries: Iterable[Entry], checksums: Mapping[str, str], tree: Any) -> bytes:
+def build_header(
+    entries: Iterable[Entry], checksums: Mapping[str, str], tree: Any, machine: Mapping[str, str] | None = None
+) -> bytes:
     """Return the length and the header of a file, sealed."""
     metadata = {
         "numtape": f"{VERSION} 00000000",
         "numtape.checksums": _compact(checksums),
         "numtape.tree": _compact(tree),
     }
+    if machine:
+        metadata["numtape.machine"] = _compact(machine)
     document: dict[str, Any] = {METADATA: metadata}
     for name, dtype, shape, begin, end in entries:
         document[name] = {"dtype": DTYPE_NAMES[dtype], "shape": shape, "data_offsets": [begin, end]}
@@ -129,7 +137,8 @@ def parse_header(length: bytes, header: bytes, data_bytes: int) -> Header:
     checksums = parse_json(metadata.get("numtape.checksums", ""), "list of checksums")
     if not isinstance(checksums, dict) or checksums.keys() != document.keys():
         raise SavedFileError("has a list of checksums that does not name its tensors.")
-    return Header(entries, checksums, parse_json(metadata.get("numtape.tree", ""), "tree"))
+    machine = parse_json(metadata.get("numtape.machine", "null"), "description of the machine")
+    return Header(entries, checksums, parse_json(metadata.get("numtape.tree", ""), "tree"), machine)
 
 
 def parse_json(text: bytes | str, what: str) -> Any:

@@ -2,13 +2,16 @@
 
 import os
 import struct
+import warnings
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from .._typing import NDArray
+from ..core.context import current
 from ..core.value import wrap
 from ..errors import DamagedFileError, SavedFileError
+from ..kernels.machine import machine
 from ..tensors import Tensor
 from .foreign import read_exactly, read_foreign
 from .format import MAX_HEADER_BYTES, Entry, bytes_of, checksum, parse_header
@@ -69,7 +72,27 @@ def _read_safetensors(file: BinaryIO, size: int) -> Any:
     arrays = {entry.name: _read_array(file, entry, header.checksums) for entry in header.entries}
     if header.checksums is None:
         return {name: wrap(Tensor, array) for name, array in arrays.items()}
+    _warn_of_another_machine(header.machine)
     return rebuild(header.tree, arrays)
+
+
+def _warn_of_another_machine(written_on: Any) -> None:
+    """Warn in strict mode if a run that goes on here will not give the bits that it would have given there."""
+    says = [scope.is_strict for scope in current().scopes if scope.is_strict is not None]
+    if not isinstance(written_on, dict) or not says or not says[-1]:
+        return
+    here = machine()
+    others = [
+        f"{name} {written_on[name]} there and {here[name]} here"
+        for name in ("cpu", "numpy", "blas")
+        if written_on.get(name, here[name]) != here[name]
+    ]
+    if others:
+        warnings.warn(
+            f"load: the file was written on another class of machine ({', '.join(others)}), so a run that goes on here "
+            "may give other bits than there.",
+            stacklevel=5,
+        )
 
 
 def _read_array(file: BinaryIO, entry: Entry, checksums: dict[str, str] | None) -> NDArray:

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from ..errors import ArgumentError, OperandError
+from ..kernels.machine import machine
 from .format import MAX_HEADER_BYTES, Entry, build_header, bytes_of, checksum
 from .replacing import replace_file
 from .structure import describe
@@ -55,7 +56,7 @@ def save(path: Any, tree: Any) -> None:
         position += array.nbytes
     blocks = [bytes_of(arrays[name]) for name in order]
     checksums = {name: checksum(block) for name, block in zip(order, blocks, strict=True)}
-    header = build_header(entries, checksums, description)
+    header = build_header(entries, checksums, description, machine())
     if len(header) > MAX_HEADER_BYTES:
         raise ArgumentError(
             f"save: the tree without its arrays takes {len(header)} bytes, and {MAX_HEADER_BYTES} are possible; keep "

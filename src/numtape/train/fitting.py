@@ -330,7 +330,6 @@ class _Run:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on exactly."""
-        stream = thread_stream()
         state: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
         state["run"] = {
             "epoch": self.epoch,
@@ -341,7 +340,7 @@ class _Run:
             "is_over": self.is_over,
             "is_drained": self.is_drained,
         }
-        state["stream"] = {"key": str(stream.key), "counter": str(stream.counter)}
+        state["stream"] = thread_stream().place()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -355,5 +354,4 @@ class _Run:
             part.load_state_dict(state[name])
         for name, value in state["run"].items():
             setattr(self, name, value)
-        stream = thread_stream()
-        stream.key, stream.counter = int(state["stream"]["key"]), int(state["stream"]["counter"])
+        thread_stream().go_to(state["stream"])

@@ -1,10 +1,14 @@
 """Drop the values inside a function, and make them again in the backward: `checkpoint`, `checkpoint_sequential`."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from .. import tree
+from .._typing import NDArray
 from ..core.context import Scope
 from ..core.recompute import drop
 from ..core.record import Block, Record, describe_site
@@ -62,7 +66,8 @@ def checkpoint(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
         )
     given = [leaf for leaf in tree.leaves((args, kwargs)) if isinstance(leaf, Value)]
     before = [_writes(value) for value in given]
-    with Region() as region:
+    arrays = [leaf for leaf in tree.leaves((args, kwargs)) if isinstance(leaf, np.ndarray)]
+    with Region() as region, _read_only(arrays, name):
         result = function(*args, **kwargs)
     for value, count in zip(given, before, strict=True):
         if _writes(value) != count:
@@ -72,7 +77,8 @@ def checkpoint(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
                 f"checkpoint: {name} writes to its argument {_name(value)} in place, at {written}, so it could not be "
                 "run again; compute a new tensor there, or pass a clone()."
             )
-    for leaf in tree.leaves(result):
+    leaves = tree.leaves(result)
+    for leaf in leaves or [result]:
         if not isinstance(leaf, Value):
             raise OperandError(
                 f"checkpoint: {name} returned {type(leaf).__name__}; it must return a tensor, or a tuple, list or dict "
@@ -80,6 +86,26 @@ def checkpoint(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
             )
     drop(region.records, Block())
     return result
+
+
+@contextmanager
+def _read_only(arrays: list[NDArray], name: str) -> Iterator[None]:
+    """Let nobody write to arrays: records refer to them, and have no way to notice."""
+    locked = [array for array in arrays if array.flags.writeable]
+    for array in locked:
+        array.flags.writeable = False
+    try:
+        yield
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+        raise OverwrittenError(
+            f"checkpoint: {name} writes to an array among its arguments in place, so it could not be run again; "
+            "compute a new array there, or pass a copy."
+        ) from error
+    finally:
+        for array in locked:
+            array.flags.writeable = True
 
 
 def _writes(value: Value) -> int:

@@ -51,7 +51,7 @@ class _Call:
     #: How many of the values, from the end, are passed by name.
     keywords: int
     #: Where the thread's random stream stood.
-    stream: tuple[int, int]
+    stream: Stream
 
     def __repr__(self) -> str:
         return f"({', '.join(f'{name}={value!r}' for name, value in zip(self.names, self.values, strict=True))})"
@@ -157,9 +157,8 @@ class _CustomGradient:
             return leaf
 
         names, given = _arguments(bound)
-        stream = thread_stream()
         values = tuple(tree.map(take, value) for value in given)
-        return _Call(tuple(names), values, len(bound.kwargs), (stream.key, stream.counter)), operands
+        return _Call(tuple(names), values, len(bound.kwargs), thread_stream().copy()), operands
 
     def _forward(self, arrays: tuple[NDArray, ...], /, *, call: _Call) -> Any:
         with entered(**_ALONE), _random_from(call.stream, may_advance=True):
@@ -345,12 +344,12 @@ def captured_by(function: Callable[..., Any]) -> Iterator[Any]:
 
 
 @contextmanager
-def _random_from(start: tuple[int, int], may_advance: bool = False) -> Iterator[None]:
+def _random_from(start: Stream, may_advance: bool = False) -> Iterator[None]:
     """Let the thread's random stream start where it stood; unless it stands there still, it does not move."""
     thread = current().thread
     before = thread_stream()
-    if not (may_advance and (before.key, before.counter) == start):
-        thread.stream = Stream(*start)
+    if not (may_advance and before.place() == start.place()):
+        thread.stream = start.copy()
     try:
         yield
     finally:

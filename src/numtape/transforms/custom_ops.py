@@ -57,7 +57,7 @@ def custom_op(
         samples: tuples of operands to check the rules on, in both modes; numbers and lists are taken as float64.
         check: whether to check the rules at all.
         **facts: what is known about the op: `cost`, `structure` ("elementwise", "dense", ...), `batch`, `aliases`,
-            `precision`, `linear`, `kinks`, `to_float`.
+            `precision`, `linear`, `kinks`, `to_float`; `deterministic=False` if the same operands may give other bits.
 
     Raises:
         GradientError: if a rule disagrees with differences of the function.

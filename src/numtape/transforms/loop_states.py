@@ -1,14 +1,14 @@
 """States of a loop: trees whose float tensors move on, kept at some of the steps."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import tree
 from ..core.binomial import best_step, reach
-from ..core.stream import thread_stream
+from ..core.stream import Stream, thread_stream
 from ..core.value import Value, wrap
 from ..dtypes import is_float
 from ..errors import OperandError
@@ -16,11 +16,12 @@ from ..tensors import Tensor
 
 
 class Snapshot(NamedTuple):
-    """The state before a step, and where the thread's random stream stood."""
+    """The state before a step, and where random streams stood: the thread's, and others that steps have drawn from."""
 
     number: int
     state: Any
-    stream: tuple[int, int]
+    stream: Stream
+    places: dict[Stream, dict[str, Any]]
 
 
 class Places:
@@ -75,22 +76,43 @@ def with_tensors(state: Any, tensors: Sequence[Any]) -> Any:
 
 
 def detached(state: Any) -> Any:
+    """Return a state with untracked tensors of the same memory."""
     return with_tensors(state, [wrap(Tensor, x.array) for x in tensors_of(state)])
 
 
+def _copy(leaf: Any) -> Any:
+    if isinstance(leaf, Value):
+        return wrap(Tensor, leaf.array.copy())
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+
+def copied(state: Any) -> Any:
+    """Return a state with memory of its own, which a step may write to."""
+    return tree.map(_copy, state)
+
+
 def tracked(state: Any) -> Any:
-    copies = [wrap(Tensor, x.array) for x in tensors_of(state)]
-    for copy in copies:
-        copy.requires_grad = True
-    return with_tensors(state, copies)
+    """Return a state whose float tensors are leaves, of the same memory, with copies of what else is in it."""
+
+    def track(leaf: Any) -> Any:
+        if not _is_moved(leaf):
+            return _copy(leaf)
+        made = wrap(Tensor, leaf.array)
+        made.requires_grad = True
+        return made
+
+    return tree.map(track, state)
 
 
-def snapshot(state: Any, number: int) -> Snapshot:
-    stream = thread_stream()
-    return Snapshot(number, detached(state), (stream.key, stream.counter))
+def snapshot(state: Any, number: int, streams: Iterable[Stream]) -> Snapshot:
+    """Return the state before a step, and where streams stand. What a step may write to is copied."""
+    places = {stream: stream.place() for stream in streams}
+    kept = tree.map(lambda leaf: wrap(Tensor, leaf.array) if _is_moved(leaf) else _copy(leaf), state)
+    return Snapshot(number, kept, thread_stream().copy(), places)
 
 
 def checksum(state: Any) -> int:
+    """Return a number that tells the values of a state's float tensors."""
     total = 0
     for value in tensors_of(state):
         total = zlib.crc32(np.ascontiguousarray(value.array).view(np.uint8).data, total)

@@ -2,31 +2,32 @@
 
 import inspect
 import itertools
-import zlib
 from array import array as numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from .._typing import NDArray
-from ..core.apply import apply, watch_on_use
+from ..core.apply import apply
 from ..core.binomial import best_step
-from ..core.context import Scope, current, entered
+from ..core.context import current, entered
 from ..core.gradients import link_of, sweep
 from ..core.op import Facts, Op
-from ..core.record import Record
 from ..core.reverse import reverse
 from ..core.stream import Stream, thread_stream
 from ..core.streaming import StreamingTape
+from ..core.tape import RecordingTape
 from ..core.value import Value
 from ..errors import ArgumentError, GradientError, NotDifferentiableError, OperandError
-from .custom import captured_by, per_output
+from .custom import per_output
 from .loop_states import (
     Places,
     Snapshot,
     check_state,
     checksum,
+    copied,
     detached,
     enough,
     snapshot,
@@ -34,6 +35,7 @@ from .loop_states import (
     tracked,
     with_tensors,
 )
+from .loop_watching import Captured, Watcher
 from .transposing import is_recorded
 
 
@@ -76,25 +78,6 @@ def checkpoint_loop(
     return loop.record(state)
 
 
-class _Watcher(Scope):
-    """Notes what a step does: its ops and shapes, and the tracked tensors that it takes from outside."""
-
-    def __init__(self, captured: dict[Any, Value]) -> None:
-        self.captured = captured
-        self.trace = 0
-        self.inside: set[Any] = set()
-
-    def on_record(self, record: Record, operands: Sequence[Any]) -> None:
-        """Add a record to the trace, and its operands from outside to what is captured."""
-        self.inside.add(record)
-        self.trace = zlib.crc32(f"{record.op.name}{record.shape}{record.dtype}".encode(), self.trace)
-        for operand in operands:
-            if isinstance(operand, Value) and operand.node is not None:
-                link = link_of(operand)
-                if link not in self.inside and link not in self.captured:
-                    self.captured[link] = operand
-
-
 class _Loop:
     """A loop that ran: how to run it again."""
 
@@ -124,8 +107,11 @@ class _Loop:
         #: For each step, a number that tells its ops and shapes; with `verify`, one that tells its values.
         self.traces = numbers("L")
         self.values = numbers("L")
-        #: The tracked tensors that steps take from outside.
+        #: The tensors that steps take from outside, and those of them that get gradients.
+        self.outside = Captured()
         self.captured: list[Value] = []
+        #: The random streams that steps draw from, and where each stood before.
+        self.streams: dict[Stream, dict[str, Any]] = {}
         #: The outputs of the first run, until they are recorded.
         self.fresh: tuple[NDArray, ...] | None = None
 
@@ -154,15 +140,10 @@ class _Loop:
 
     def record(self, state: Any) -> Any:
         """Run the loop, and leave one record of it."""
-        ambient = current()
-        if ambient.watch_all:
-            for value in captured_by(self.step):
-                watch_on_use(ambient, value)
-        captured: dict[Any, Value] = {}
-        last = self._run_first(detached(state), captured)
+        last = self._run_first(detached(state))
         if self.length == 0:
             return state
-        self.captured = list(captured.values())
+        self.captured = self.outside.values()
         self.fresh = tuple(value.array for value in tensors_of(last))
         operands = [*tensors_of(state), *self.captured]
         if not operands:
@@ -170,75 +151,106 @@ class _Loop:
         made = apply(LOOP, operands, {"loop": self})
         return with_tensors(last, made if isinstance(made, tuple) else (made,))
 
-    def _run_first(self, state: Any, captured: dict[Any, Value]) -> Any:
-        """Run the loop step by step, without a tape around it; keep states, note captured tensors and traces."""
+    def _run_first(self, state: Any) -> Any:
+        """Run the loop step by step, on a tape of its own; keep states, note captured tensors and traces."""
         places = Places(self.length, self.snapshots)
-        with entered(tapes=(), watch_all=False):
+        tape = RecordingTape(current().watch_all)
+        with entered(tapes=(tape,)), self._noting_draws():
             number = 0
             while not self.is_over(state, number):
                 if places.keeps(number):
                     self.kept = [kept for kept in self.kept if places.still_keeps(kept.number)]
-                    self.kept.append(snapshot(state, number))
-                state, watcher = self._watched(state, number, captured)
+                    self.kept.append(snapshot(state, number, self.streams))
+                start = tracked(state)
+                watcher = Watcher(self.outside)
+                watcher.inside.update(map(link_of, tensors_of(start)))
+                with watcher:
+                    state = detached(self.call(start, number))
                 self.traces.append(watcher.trace)
                 if self.verify:
                     self.values.append(checksum(state))
                 number += 1
+                tape.start_segment()
         self.length = number
         return state
 
-    def _watched(self, state: Any, number: int, captured: dict[Any, Value]) -> tuple[Any, _Watcher]:
-        """Run one step on tracked copies of a state, so that its ops are seen."""
-        start = tracked(state)
-        watcher = _Watcher(captured)
-        watcher.inside.update(map(link_of, tensors_of(start)))
-        with watcher:
-            after = self.call(start, number)
-        return detached(after), watcher
+    @contextmanager
+    def _noting_draws(self) -> Iterator[None]:
+        """Note the streams that are drawn from, besides the thread's own."""
+        thread = current().thread
+        before, thread.drawn = thread.drawn, self.streams
+        try:
+            yield
+        finally:
+            thread.drawn = before
+            self.streams.pop(thread_stream(), None)
+            if before is not None:
+                before.update({stream: place for stream, place in self.streams.items() if stream not in before})
+
+    @contextmanager
+    def replaying(self) -> Iterator[None]:
+        """Put random streams back where they are now, and let captured tensors be tracked, whatever happens inside."""
+        self.outside.check()
+        thread = current().thread
+        own = thread_stream()
+        places = {stream: stream.place() for stream in self.streams}
+        recorder = RecordingTape(watch_all=False)
+        for value in self.captured:
+            if value.node is None:
+                recorder.watch(value)
+        try:
+            yield
+        finally:
+            recorder.unwatch()
+            thread.stream = own
+            for stream, place in places.items():
+                stream.go_to(place)
+
+    def go_back(self, start: Snapshot) -> None:
+        """Let random streams stand where they stood before a step."""
+        current().thread.stream = start.stream.copy()
+        for stream, first in self.streams.items():
+            stream.go_to(start.places.get(stream, first))
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Return the cotangents of the first state's tensors and of captured tensors, given those of the last."""
         assert self.length is not None
-        before = thread_stream()
         moved = list(cotangents)
         totals: list[Any] = [None] * len(self.captured)
         kept = list(self.kept)
         end = self.length
-        try:
-            while end:
-                top = kept[-1]
-                if top.number == end:
-                    kept.pop()
+        while end:
+            top = kept[-1]
+            if top.number == end:
+                kept.pop()
+                continue
+            free = self.snapshots - len(kept)
+            units = end - top.number
+            if units > 1:
+                ahead = best_step(units, free) if free > 0 else units - 1
+                top = self._advance(top, ahead)
+                if free > 0:
+                    kept.append(top)
                     continue
-                free = self.snapshots - len(kept)
-                units = end - top.number
-                if units > 1:
-                    ahead = best_step(units, free) if free > 0 else units - 1
-                    top = self._advance(top, ahead)
-                    if free > 0:
-                        kept.append(top)
-                        continue
-                moved = self._pull_step(top, moved, totals)
-                end -= 1
-        finally:
-            current().thread.stream = before
+            moved = self._pull_step(top, moved, totals)
+            end -= 1
         return [*moved, *totals]
 
     def _advance(self, start: Snapshot, steps: int) -> Snapshot:
         """Run steps again, and return the state after them."""
-        state = start.state
-        current().thread.stream = Stream(*start.stream)
+        state = copied(start.state)
+        self.go_back(start)
         with entered(grad=False):
             for number in range(start.number, start.number + steps):
                 state = self.call(state, number)
-            return snapshot(state, start.number + steps)
+            return snapshot(state, start.number + steps, self.streams)
 
     def _pull_step(self, start: Snapshot, moved: list[Any], totals: list[Any]) -> list[Any]:
         """Run a step on the tape, pull cotangents through it, and add to those of captured tensors."""
-        current().thread.stream = Stream(*start.stream)
+        self.go_back(start)
         state = tracked(start.state)
         sources = [*map(link_of, tensors_of(state)), *map(link_of, self.captured)]
-        watcher = _Watcher({})
+        watcher = Watcher(None)
         watcher.inside.update(sources)
         with watcher:
             after = self.call(state, start.number)
@@ -246,14 +258,14 @@ class _Loop:
         seeds = [
             (link_of(out), g) for out, g in zip(tensors_of(after), moved, strict=True) if g is not None and out.node
         ]
-        found = reverse(seeds, sources) if seeds else {}
+        found = reverse(seeds, sources, ends=set(sources)) if seeds else {}
         for i, value in enumerate(self.captured):
             g = found.get(link_of(value))
             if g is not None:
                 totals[i] = g if totals[i] is None else totals[i] + g
         return [found.get(link_of(x)) for x in tensors_of(state)]
 
-    def _compare(self, number: int, state: Any, watcher: _Watcher) -> None:
+    def _compare(self, number: int, state: Any, watcher: Watcher) -> None:
         """Raise if a step that ran again did something else."""
         name = getattr(self.step, "__qualname__", type(self.step).__name__)
         if watcher.trace != self.traces[number]:
@@ -284,15 +296,11 @@ def _forward(arrays: tuple[NDArray, ...], /, *, loop: _Loop) -> Any:
     outs = loop.fresh
     loop.fresh = None
     if outs is None:
-        before = thread_stream()
-        current().thread.stream = Stream(*loop.kept[0].stream)
-        try:
-            with entered(grad=False, tapes=(), watch_all=False, scopes=()):
-                state = loop.kept[0].state
-                for number in range(loop.length or 0):
-                    state = loop.call(state, number)
-        finally:
-            current().thread.stream = before
+        with loop.replaying(), entered(grad=False, tapes=(), watch_all=False, scopes=()):
+            loop.go_back(loop.kept[0])
+            state = copied(loop.kept[0].state)
+            for number in range(loop.length or 0):
+                state = loop.call(state, number)
         outs = tuple(value.array for value in tensors_of(state))
     return outs if len(outs) > 1 else outs[0]
 
@@ -308,7 +316,7 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     if is_recorded((g, *operands)):
         found = _pull_recorded(moved, operands, loop)
     else:
-        with entered(grad=True, tapes=(), watch_all=False, scopes=()):
+        with loop.replaying(), entered(grad=True, tapes=(), watch_all=False, scopes=()):
             found = loop.pull(moved)
     return [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(found, operands, strict=True)]
 
@@ -316,19 +324,18 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
 def _pull_recorded(moved: list[Any], operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     """Do the same on tensors, for higher orders: the whole loop runs on the tape."""
     inputs = operands[: len(operands) - len(loop.captured)]
-    state = with_tensors(loop.kept[0].state, inputs)
-    before = thread_stream()
-    current().thread.stream = Stream(*loop.kept[0].stream)
-    try:
+    with loop.replaying():
+        loop.go_back(loop.kept[0])
+        state = with_tensors(copied(loop.kept[0].state), inputs)
         for number in range(loop.length or 0):
             state = loop.call(state, number)
-    finally:
-        current().thread.stream = before
     pairs = [
         (out, g) for out, g in zip(tensors_of(state), moved, strict=True) if g is not None and out.node is not None
     ]
     sources = [*inputs, *loop.captured]
-    found = sweep([out for out, _ in pairs], [g for _, g in pairs], sources, create_graph=True)
+    found = sweep(
+        [out for out, _ in pairs], [g for _, g in pairs], sources, create_graph=True, ends=set(map(link_of, sources))
+    )
     return [found.get(link_of(source)) for source in sources]
 
 

@@ -108,7 +108,7 @@ class _Walk:
             links = record.inputs if positions is None else [record.inputs[i] for i in positions]
             for needed in [*links, *([record] if reads_out else [])]:
                 if type(needed) is Record and not needed.is_kept:
-                    restorer.restore(needed, record)
+                    restorer.restore(needed, record, _Cotangent(held))
             for position, link in enumerate(record.inputs):
                 if type(link) is Record and record.needs >> position & 1 and link not in cotangents:
                     cotangents[link] = _Cotangent(record.nbytes if _repeats(record) else link.nbytes)

@@ -1,0 +1,156 @@
+"""Spell out, as code that runs, the repair that keeps elements away from an op: to select twice."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._typing import NDArray
+from ..core.op import Op
+from ..core.record import Gone, Record
+from ..core.value import array_of
+from .birth import Birth
+
+#: Operands of which one is harmless to every op that has a domain.
+_HARMLESS = (0.5, 2.0)
+#: How many ops after an op a mask of its result is looked for.
+_MASK_DISTANCE = 4
+#: So many single elements are excluded one by one.
+_MOST_POINTS = 3
+
+
+def is_in_domain(op: Op, values: Mapping[str, Any]) -> bool:
+    """Evaluate the domain of an op on values of its arguments."""
+    return bool(_evaluate(op.facts.domain, values))
+
+
+def _evaluate(condition: str, values: Mapping[str, Any]) -> Any:
+    return eval(condition, {"__builtins__": {}, "abs": abs, "rint": np.rint}, dict(values))
+
+
+def select_twice(op: Op) -> str:
+    """Return the repair for an op whose value is not finite: the inside of its domain is where both are."""
+    condition = _inside(op.facts.domain)
+    name = next(each for each in op.arguments if re.search(rf"\b{each}\b", condition))
+    return _by_condition(op, name, condition, dict.fromkeys(op.arguments, 1.0))
+
+
+def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = None) -> str:
+    """Return the repair for a derivative that is not finite: no element at which it is so gets through.
+
+    Args:
+        birth: where it was met.
+        name: the argument by which the derivative is.
+        mask: what drops the result of such elements, if that was found.
+    """
+    op, bad, values = birth.record.op, birth.bad, birth.values
+    assert bad is not None
+    if mask is not None:
+        selection = mask.selection(bad)
+        if selection is not None:
+            return (
+                "select twice, so that the op never sees that element, with the mask of "
+                f"{mask.record.op.name} at {mask.record.site}:\n"
+                f"    safe = nt.where({selection}, {name}, {_harmless(op, name, '', values)})\n"
+                f"    y = nt.where({selection}, nt.{op.name}({_arguments(op, name, 'safe')}), 0.0)"
+            )
+    for condition in _conditions(op, name, values[name], bad):
+        if not (_evaluate(condition, values) & bad).any():
+            return _by_condition(op, name, condition, values)
+    others = ", ".join(f"{each}.detach()" if each != name else name for each in op.arguments)
+    derivative = f"nt.elementwise_grad(lambda {name}: nt.{op.name}({others}))({name}.detach())"
+    return _by_condition(op, name, f"nt.isfinite({derivative})", values)
+
+
+def _conditions(op: Op, name: str, own: NDArray, bad: NDArray) -> Iterator[str]:
+    """Yield conditions on an argument that may exclude the bad elements, the most telling first."""
+    if op.facts.domain:
+        yield op.facts.domain
+        yield _inside(op.facts.domain)
+    points = np.unique(own[bad])
+    good = np.append(own[~bad], 0.0)
+    # Beyond all others, away from zero, it is a region that overflows.
+    if points[0] > good.max():
+        yield f"{name} < {_number(points[0])}"
+    if points[-1] < good.min():
+        yield f"{name} > {_number(points[-1])}"
+    if len(points) <= _MOST_POINTS:
+        tests = [f"{name} != {_number(point)}" for point in points]
+        yield tests[0] if len(tests) == 1 else " & ".join(f"({test})" for test in tests)
+
+
+def _inside(domain: str) -> str:
+    """Return a domain without its boundary, at which a derivative may not be finite."""
+    return domain.replace("<=", "<").replace(">=", ">")
+
+
+def _number(x: Any) -> str:
+    short = f"{x:g}"
+    return short if x.dtype.type(short) == x else repr(float(x))
+
+
+def _by_condition(op: Op, name: str, condition: str, values: Mapping[str, Any]) -> str:
+    public = re.sub(r"(?<!\.)\brint\b", "nt.rint", condition)
+    inner = f"nt.where(ok, {name}, {_harmless(op, name, condition, values)})"
+    return (
+        "select twice, so that the op never sees that element:\n"
+        f"    ok = {public}\n"
+        f"    y = nt.where(ok, nt.{op.name}({_arguments(op, name, inner)}), 0.0)"
+    )
+
+
+def _arguments(op: Op, name: str, instead: str) -> str:
+    return ", ".join(instead if each == name else each for each in op.arguments)
+
+
+def _harmless(op: Op, name: str, condition: str, values: Mapping[str, Any]) -> float:
+    """Return an operand at which the op and its derivative are finite."""
+    others = dict.fromkeys(op.arguments, 1.0)
+    tests = [_inside(op.facts.domain)] if op.facts.domain else []
+    if condition and "nt." not in condition:
+        tests.append(condition)
+    for x in _HARMLESS:
+        if all(_evaluate(test, {**others, name: x}) for test in tests):
+            return x
+    kept = np.ravel(values[name])[np.ravel(np.broadcast_to(_evaluate(tests[-1], values), np.shape(values[name])))]
+    return float(kept[0]) if kept.size else _HARMLESS[0]
+
+
+class Mask:
+    """A record that drops elements of a result: it has an operand of bools."""
+
+    def __init__(self, record: Record, is_local: bool) -> None:
+        self.record = record
+        #: Whether only elementwise ops lie between, so that an element of the mask is about one of the result.
+        self._is_local = is_local
+
+    def selection(self, bad: NDArray) -> str | None:
+        """Return ``mask`` or ``~mask``, whichever is false at all bad elements; None if neither is, or nobody knows."""
+        link = next(link for link in self.record.inputs if _is_bool(link))
+        array = array_of(link.operand if type(link) is Gone else link)
+        if not self._is_local or type(array) is not np.ndarray or self.record.shape != bad.shape:
+            return None
+        chosen = np.broadcast_to(array, bad.shape)
+        if not (chosen & bad).any():
+            return "mask"
+        return "~mask" if not (~chosen & bad).any() else None
+
+
+def find_mask(record: Record, records: Sequence[Record]) -> Mask | None:
+    """Return what masks the result of a record, if it is among the next few ops."""
+    #: For each record that the result reaches, over how many ops, and whether these are all elementwise.
+    reached: dict[Record, tuple[int, bool]] = {record: (0, True)}
+    for other in sorted(records, key=lambda each: each.index):
+        steps, is_local = min(
+            (reached[link] for link in other.inputs if link in reached), default=(_MASK_DISTANCE, True)
+        )
+        if steps < _MASK_DISTANCE:
+            if any(map(_is_bool, other.inputs)):
+                return Mask(other, is_local)
+            reached[other] = (steps + 1, is_local and other.op.is_elementwise)
+    return None
+
+
+def _is_bool(link: Any) -> bool:
+    return getattr(link, "dtype", None) == np.bool_
