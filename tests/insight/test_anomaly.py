@@ -19,6 +19,12 @@ def quiet():
         yield
 
 
+def found_line(text):
+    """Return the number of the first line of this file that has a text."""
+    with open(__file__) as file:
+        return next(number for number, line in enumerate(file, 1) if text in line)
+
+
 def raised(function, *arguments):
     with nt.detect_anomaly(), pytest.raises(NonFiniteError) as caught:
         function(*arguments)
@@ -104,7 +110,11 @@ def test_a_hook_that_returns_nan_is_named():
     y = x * 2.0
     y.register_hook(lambda g: g * np.nan)
     found = raised(y.sum().backward).explanation
-    assert (found.op, found.cause) == ("mul", "a hook on the result of mul returned a gradient that is not finite.")
+    place = f"{__file__}:{found_line('y.register_hook(lambda g: g * np.nan)')}"
+    assert (found.op, found.cause) == (
+        "mul",
+        f"the hook <lambda> at {place} on the result of mul returned a gradient that is not finite.",
+    )
 
 
 def test_a_graph_is_watched_again_after_an_error():
@@ -155,3 +165,54 @@ def test_a_sweep_inside_of_a_rule_does_not_confuse_the_one_around():
 
     found = raised(nt.grad(outer), nt.tensor([1.0, 0.0])).explanation
     assert (found.op, found.direction) == ("sqrt", "backward")
+
+
+def test_a_hook_on_a_leaf_that_returns_nan_is_named_before_anything_is_delivered():
+    x = nt.tensor([1.0], requires_grad=True, name="x")
+    handle = x.register_hook(lambda g: g * np.inf)  # On a leaf.
+    found = raised((x * 2.0).sum().backward).explanation
+    place = f"{__file__}:{found_line('# On a leaf.')}"
+    assert found.cause == f"the hook <lambda> at {place} on x returned a gradient that is not finite."
+    assert x.grad is None
+    assert len(x.extras.hooks) == 1
+    handle.remove()
+    with nt.detect_anomaly():
+        (x * 2.0).sum().backward()
+    assert x.grad.tolist() == [2.0]
+
+
+def test_no_hook_is_left_behind_by_one_that_raises():
+    x = nt.tensor([1.0], requires_grad=True)
+
+    def fail(g):
+        raise KeyError("mine")
+
+    x.register_hook(fail)
+    with pytest.raises(KeyError, match="mine"), nt.detect_anomaly():
+        (x * 2.0).sum().backward()
+    assert list(x.extras.hooks.values()) == [fail]
+
+
+def test_one_of_several_hooks_is_named_with_the_others():
+    x = nt.tensor([1.0], requires_grad=True)
+    y = x * 2.0
+    y.register_hook(abs)
+    y.register_hook(lambda g: g * np.nan)
+    cause = raised(y.sum().backward).explanation.cause
+    assert cause.startswith(f"one of the hooks abs, <lambda> at {__file__}:")
+    assert cause.endswith(" on the result of mul returned a gradient that is not finite.")
+
+
+def test_gradients_that_overflow_only_when_they_are_added_up_are_found():
+    x = nt.tensor([1.0, 2.0], dtype=nt.float16, requires_grad=True)
+    with nt.detect_anomaly():
+        (x * 40000.0).sum().backward()
+        with pytest.raises(NonFiniteError) as caught:
+            (x * 40000.0).sum().backward()
+    found = caught.value.explanation
+    assert (found.op, found.direction, found.index) == ("mul", "backward", (0,))
+    assert found.cause == (
+        "overflow of .grad when this gradient was added to what it held from an earlier backward: the sum is 8e+04, and "
+        "the largest float16 is 6.55e+04."
+    )
+    assert np.isfinite(x.grad.numpy()).all()

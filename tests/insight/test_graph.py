@@ -378,3 +378,25 @@ def test_two_threads_draw_their_own_graphs():
         thread.join()
     assert {count: len(graph.records) for count, graph in found.items()} == {20: 21, 30: 31}
     assert found[20].sources[0].name == "x20"
+
+
+@pytest.mark.parametrize("text", ["not json", "", "no/such/file.json", "a\0b"])
+def test_what_is_neither_a_document_nor_a_file_is_named(text):
+    with pytest.raises(SavedFileError) as error:
+        nt.from_json(text)
+    assert str(error.value).startswith(
+        f"from_json: {text!r} is neither a document that to_json wrote nor a file that can be read ("
+    )
+    assert str(error.value).endswith("); give the text itself, or the path of its file.")
+
+
+def test_a_constant_keeps_its_name_after_a_backward():
+    w = nt.ones(40, 40, requires_grad=True, name="w")
+    batch = nt.tensor(np.ones((40, 40), np.float32), name="batch")
+    loss = (w * batch).sum()
+    before = [source.name for source in graph_of("to_json", loss).sources]
+    loss.backward()
+    assert [source.name for source in graph_of("to_json", loss).sources] == before == ["w", "batch"]
+    assert "batch" in nt.summary(loss)
+    del batch
+    assert "batch" in nt.summary(loss)

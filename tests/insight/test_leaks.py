@@ -121,7 +121,8 @@ def test_a_closure_is_found():
 
         functions = {"f": closure_of(nt.exp(w))}
     holder = only_leak(profiler).holder
-    assert holder.startswith("function test_a_closure_is_found.<locals>.closure_of.<locals>.<lambda>")
+    assert holder.startswith("local 'functions' of test_a_closure_is_found (")
+    assert holder.endswith(") -> ['f'] function <lambda> -> captured 'value' Tensor -> .node Record")
     assert holder.endswith("Tensor -> .node Record")
     assert len(functions) == 1
 
@@ -315,3 +316,47 @@ def test_steps_that_do_not_grow_raise_no_alarm():
             profiler.record_checkpoint("step")
     gc.collect()
     assert profiler.detect_leaks().num_suspicious == 0
+
+
+def kept_in_a_closure():
+    losses = []
+    return lambda step, loss: losses.append(loss)
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "closure"])
+def test_the_alarm_names_the_collection_and_not_the_variable_of_the_last_loss(kind):
+    losses, by_step, keep = [], {}, kept_in_a_closure()
+    keepers = {"list": lambda step, loss: losses.append(loss), "dict": by_step.__setitem__, "closure": keep}
+    with GradientMemoryProfiler() as profiler, pytest.warns(UserWarning, match="memory grows") as caught:
+        train(leaf(), keepers[kind])
+    name = {"list": "'losses'", "dict": "'by_step'", "closure": "'keep'"}[kind]
+    middle = "captured 'losses' list -> " if kind == "closure" else ""
+    text = str(caught[0].message)
+    assert f"held by local {name} of test_the_alarm_names_the_collection" in text
+    assert f" -> {middle}[5] Tensor -> .node Record" in text
+    assert only_leak(profiler).holder.endswith(f" -> {middle}[9] Tensor -> .node Record")
+
+
+@pytest.mark.parametrize("has_backward", [True, False])
+def test_sequences_that_get_longer_and_leave_nothing_raise_no_alarm(has_backward):
+    w = leaf()
+    with GradientMemoryProfiler() as profiler:
+        for step in range(40):
+            h = w
+            for _ in range(step + 1):
+                h = nt.tanh(h)
+            loss = h.sum()
+            profiler.record_checkpoint("after forward")
+            if has_backward:
+                loss.backward()
+
+
+def test_a_leak_under_sequences_that_get_longer_is_still_found():
+    w, losses = leaf(), []
+    with GradientMemoryProfiler() as profiler, pytest.warns(UserWarning, match="at the checkpoint 'after forward'"):
+        for step in range(15):
+            h = w
+            for _ in range(step + 1):
+                h = nt.tanh(h)
+            losses.append(h.sum())
+            profiler.record_checkpoint("after forward")

@@ -502,3 +502,41 @@ def test_a_plot_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError) as caught:
         profiler.plot(tmp_path / "memory.png")
     assert str(caught.value) == "GradientMemoryProfiler.plot: needs Matplotlib; pip install numtape[plot]."
+
+
+def test_the_name_of_a_checkpoint_is_a_string():
+    with GradientMemoryProfiler() as profiler, pytest.raises(ArgumentError) as error:
+        profiler.record_checkpoint(3)
+    assert str(error.value) == "record_checkpoint: name is 3; it must be a string, such as 'after forward'."
+    assert profiler.checkpoints == []
+
+
+def drawn(profiler, path, monkeypatch):
+    """Draw, and return the axes."""
+    figure = pytest.importorskip("matplotlib.figure")
+    seen = []
+    save = figure.Figure.savefig
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *a, **k: (seen.append(self), save(self, *a, **k)))
+    profiler.plot(path)
+    return seen[0].axes[0]
+
+
+def test_a_plot_ends_with_what_is_alive_now(tmp_path, monkeypatch):
+    w = nt.ones(1000, requires_grad=True)
+    with GradientMemoryProfiler() as profiler:
+        loss = nt.exp(w).sum()
+    del loss
+    assert profiler.live_bytes == 0
+    axes = drawn(profiler, tmp_path / "memory.png", monkeypatch)
+    assert axes.lines[0].get_ydata()[-1] == 0.0
+
+
+def test_a_plot_says_how_many_checkpoints_it_leaves_out(tmp_path, monkeypatch):
+    w = nt.ones(10, requires_grad=True)
+    with GradientMemoryProfiler() as profiler:
+        for number in range(25):
+            nt.exp(w)
+            profiler.record_checkpoint(f"step {number}")
+    axes = drawn(profiler, tmp_path / "memory.png", monkeypatch)
+    assert axes.get_xlabel().endswith("\nthe last 20 of 25 checkpoints are marked")
+    assert [text.get_text() for text in axes.texts][0] == "step 5"

@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import gc
+import pickle
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from numtape.core.declare import registry
 from numtape.core.op import Op
 from numtape.errors import ArgumentError, OperandError, ShapeError
 from numtape.insight import timing
+from numtape.insight.activations import Activations
 from numtape.insight.spans import Row, Span, rows_by_op
 
 X = nt.tensor(np.linspace(0.5, 1.5, 8, dtype=np.float32), requires_grad=True)
@@ -580,3 +582,49 @@ def test_an_op_of_a_user_is_timed_and_may_go():
     del squared, profile, x
     gc.collect()
     assert op() is None
+
+
+def test_memory_is_counted_as_the_memory_profiler_counts_it():
+    weights = [nt.tensor(np.eye(64, dtype=np.float32), requires_grad=True) for _ in range(4)]
+
+    def run():
+        h = nt.ones(2, 64)
+        for w in weights:
+            h = nt.tanh(h @ w)
+        loss = h.sum()
+        loss.backward()
+        return loss
+
+    with nt.profile(memory=True) as profile:
+        loss = run()
+    with Activations() as counted:
+        again = run()
+    curve = nt.from_json(nt.to_json(loss, profile=profile)).memory
+    assert curve.is_measured
+    # No gradient of a weight, of 16,384 bytes each, is among them.
+    assert max(curve.backward) == counted.backward_peak < 16_384 // 4
+    assert max(curve.forward) == counted.forward_peak
+    assert again.item() == loss.item()
+
+
+def test_the_memory_of_an_op_with_several_results_is_measured():
+    x = nt.tensor(np.eye(3), requires_grad=True)
+    with nt.profile(memory=True) as profile:
+        loss = nt.slogdet(x)[1] * 1.0
+        loss.backward()
+    assert nt.from_json(nt.to_json(loss, profile=profile)).memory.is_measured
+
+
+def test_a_profile_cannot_be_pickled_and_says_what_can():
+    x = nt.ones(3, requires_grad=True)
+    with nt.profile() as profile:
+        loss = (x * 2.0).sum()
+        loss.backward()
+    with pytest.raises(TypeError) as error:
+        pickle.dumps(profile)
+    assert str(error.value) == (
+        "profile: a profile refers to ops and to code, and cannot be pickled or copied; take dict(profile), which is "
+        "plain numbers by record that nt.to_html and nt.to_json accept, or write it with to_chrome_trace(path)."
+    )
+    numbers = pickle.loads(pickle.dumps(dict(profile)))
+    assert nt.to_json(loss, profile=numbers) == nt.to_json(loss, profile=profile)

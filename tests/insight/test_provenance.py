@@ -380,3 +380,46 @@ def test_what_is_no_tensor_is_refused():
     with pytest.raises(OperandError) as caught:
         nt.explain_nan(nt.ones(1), loss=3)
     assert str(caught.value) == "explain_nan: loss must be a tensor (the loss, a gradient or a parameter), not int."
+
+
+def test_a_hook_that_made_the_gradient_nan_is_named_after_the_fact():
+    x = nt.tensor([1.0, 2.0], requires_grad=True, name="x")
+    y = x * 3.0
+    y.register_hook(lambda g: g * np.nan)
+    loss = y.sum()
+    loss.backward()
+    for found in (nt.explain_nan(loss), nt.explain_nan(x)):
+        assert (found.direction, found.op) == ("backward", "mul")
+        assert found.cause.startswith(f"the hook <lambda> at {__file__}:")
+        assert found.cause.endswith(" on the result of mul returned a gradient that is not finite.")
+
+
+def test_a_hook_of_a_leaf_is_named_after_the_fact():
+    x = nt.tensor([1.0, 2.0], requires_grad=True, name="x")
+    x.register_hook(lambda g: g / 0.0)
+    loss = (x * 3.0).sum()
+    loss.backward()
+    found = nt.explain_nan(loss)
+    assert (found.direction, found.op, found.index) == ("backward", "mul", (0,))
+    assert found.cause.endswith(" on x returned a gradient that is not finite.")
+
+
+def test_hooks_that_return_nothing_leave_a_finite_graph_finite():
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    seen = []
+    x.register_hook(seen.append)
+    loss = (x * 3.0).sum()
+    assert not nt.explain_nan(loss)
+
+
+def test_a_retained_gradient_is_explained_by_the_backward_that_made_it():
+    x = nt.tensor([0.0, 4.0], requires_grad=True)
+    h = x * 1.0
+    h.retain_grad()
+    loss = nt.sqrt(h).sum()
+    loss.backward()
+    assert np.isinf(h.grad.numpy()[0])
+    for found in (nt.explain_nan(h), nt.explain_nan(h.grad), nt.explain_nan(h, loss=loss)):
+        assert (found.direction, found.op, found.number) == ("backward", "sqrt", 1)
+    h.grad = None
+    assert not nt.explain_nan(h)

@@ -458,3 +458,44 @@ def test_threads_write_at_the_same_time():
     for thread in threads:
         thread.join()
     assert texts[0] == texts[1] != ""
+
+
+CONVOLUTIONS = {
+    "conv1d": (lambda x, w, b: nt.conv1d(x, w, b, padding=1), (2, 3, 8), (4, 3, 3)),
+    "conv2d": (lambda x, w, b: nt.conv2d(x, w, b, padding=1), (2, 3, 6, 6), (4, 3, 3, 3)),
+    "with a stride": (lambda x, w, b: nt.conv2d(x, w, b, stride=2, dilation=2), (2, 3, 8, 8), (4, 3, 3, 3)),
+    "in groups": (lambda x, w, b: nt.conv2d(x, w, b, groups=2), (2, 4, 6, 6), (4, 2, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("dtype", [nt.float64, nt.float32, nt.float16, nt.bfloat16], ids=str)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_are_pasted_as_numpy_kernels(name, dtype):
+    run, *shapes = CONVOLUTIONS[name]
+    rng = np.random.default_rng(5)
+    x, w, b = (nt.tensor(rng.standard_normal(shape), dtype=dtype, requires_grad=True) for shape in (*shapes, (4,)))
+    source = to_numpy_source((nt.tanh(run(x, w, b)) @ nt.ones(run(x, w, b).shape[-1], dtype=dtype)).sum())
+    assert {"conv", "conv_input", "conv_weight"} <= set(source.pasted)
+    assert "onednn" not in source
+    assert "numtape" not in source
+
+
+@pytest.mark.parametrize("dtype", [nt.float16, nt.bfloat16], ids=str)
+def test_products_of_halves_are_written_without_libraries(dtype):
+    rng = np.random.default_rng(6)
+    x, w, b = (nt.tensor(rng.standard_normal(s), dtype=dtype, requires_grad=True) for s in ((3, 4), (5, 4), (5,)))
+    for loss in ((x @ w.T).sum(), nt.linear(x, w, b).sum(), (nt.stack([x, x]) @ w.T).sum()):
+        source = to_numpy_source(loss)
+        assert "from None" not in source
+        assert "onednn" not in source
+
+
+def test_a_checkpointed_loop_is_refused_by_name():
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    loss = nt.checkpoint_loop(nt.sin, x, 3).sum()
+    with pytest.raises(UnsupportedError) as error:
+        to_numpy_source(loss)
+    assert str(error.value) == (
+        f"to_numpy_source: loop at {nt.records(loss)[0].site} runs a Python function again and again, and the tape "
+        "holds none of its ops; write the loop without nt.checkpoint_loop, so that each step is recorded."
+    )

@@ -53,8 +53,9 @@ def remake(records: Sequence[Record], wanted: set[Record]) -> Made:
         for link in record.inputs:
             if type(link) is Record:
                 uses[link] -= 1
-                if not uses[link] and link not in wanted:
-                    made.pop(link, None)
+        for done in (record, *record.inputs):
+            if type(done) is Record and not uses.get(done) and done not in wanted:
+                made.pop(done, None)
     return made
 
 

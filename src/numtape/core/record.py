@@ -110,6 +110,9 @@ class Limit(Protocol):
     def room(self) -> float:
         """Return how many bytes more may be held."""
 
+    def decide(self, reader: "Record", room: float) -> float:
+        """Return how many of the bytes that there is room for may be used for what a record reads."""
+
     def size(self, record: "Record") -> int:
         """Return the bytes that a record's output takes: none if it is a view."""
 

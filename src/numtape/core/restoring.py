@@ -75,7 +75,7 @@ class Restorer:
         parts: list[Part] = []
         if block.limit is not None:
             run = Run(order, wanted, block.limit.size)
-            room = self._room(block.limit, reader, current)
+            room = block.limit.decide(reader, self._room(block.limit, reader, current))
             if run.peak > room:
                 parts = run.parts_within(room)
                 if not parts:
@@ -83,7 +83,7 @@ class Restorer:
         if parts:
             self._keep_last(block, order, wanted, parts)
         else:
-            self._keep(block, self._remake(order, wanted))
+            self._keep(block, order, self._remake(order, wanted))
 
     def _room(self, limit: Limit, reader: Record, current: Any) -> float:
         """Return the bytes that may be made again, beside the cotangents that wait, the reader's and what it gives."""
@@ -105,13 +105,14 @@ class Restorer:
             for record in inside:
                 self.restored.setdefault(record, record.array)
                 record.array = smaller
-        self._keep(block, made)
+        self._keep(block, order, made)
 
-    def _keep(self, block: Block, made: Made) -> None:
+    def _keep(self, block: Block, order: list[Record], made: Made) -> None:
+        inside = set(order)
         for record, array in made.items():
             self.restored.setdefault(record, record.array)
             record.array = array
-            if block.limit is not None:
+            if block.limit is not None and _owner(record, block.limit) in inside:
                 block.limit.hold(array)
 
     def drop(self, record: Record) -> None:
@@ -125,6 +126,14 @@ class Restorer:
             record, before = self.restored.popitem()
             if record.cell is not FREED:
                 record.array = before
+
+
+def _owner(record: Record, limit: Limit) -> Any:
+    """Return the record, or what else, whose memory the output of a record lies in."""
+    owner: Any = record
+    while type(owner) is Record and owner.inputs and not limit.size(owner):
+        owner = owner.inputs[0]
+    return owner if type(owner) is Record else None
 
 
 def _bytes_of(moved: Any) -> int:

@@ -187,6 +187,8 @@ class Activations(Scope, Observer):
     def _count_restored(self) -> None:
         self._restored = {record for record in self._dropped if record.is_kept}
         for record in self._restored:
+            if _lies_in_a_leaf(record):
+                continue
             for array in arrays_in(record.array):
                 self.ledger.enter(array, self.ledger.account(record, BACKWARD, "recomputed"))
 
@@ -218,3 +220,12 @@ def _is_sweeping() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _lies_in_a_leaf(record: Record) -> bool:
+    """Say whether the output of a record is a view of what is no output of an op."""
+    link: Any = record
+    while type(link) is Record and link.inputs:
+        link = link.inputs[0]
+    arrays = record.array if type(record.array) is tuple else (record.array,)
+    return isinstance(link, Value) and all(buffer_of(array) is buffer_of(link.array) for array in arrays)

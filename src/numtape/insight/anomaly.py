@@ -13,9 +13,9 @@ from ..core.reader import Reader
 from ..core.record import Record
 from ..core.value import Lifted, Value
 from ..errors import NonFiniteError
-from .birth import is_finite
+from .birth import Birth, hooked, is_finite
 from .provenance import Explanation, explain_target, explained
-from .search import Trail, first_of
+from .search import Trail, first_of, leaf_hooks
 
 #: How many sweeps within sweeps are followed. One that raises does not tell, and is forgotten after that many more.
 _MOST_NESTED = 8
@@ -38,6 +38,8 @@ class _Watch(Observer, threading.local):
         self._records: Sequence[Record] = ()
         #: The sweep that took the last step: it is the one that ends next.
         self._latest: _Sweep | None = None
+        #: The hooks that were added to leaves, each until it was called.
+        self._looks: dict[Any, Any] = {}
 
     def on_targets(self, targets: Sequence[Value]) -> None:
         for target in targets:
@@ -65,14 +67,43 @@ class _Watch(Observer, threading.local):
         if sweep is None:
             return
         self._sweeps.remove(sweep)
-        birth = first_of(sweep.trail.ends(sweep.cotangents))
+        birth = first_of(sweep.trail.ends(sweep.cotangents)) or first_of(sweep.trail.sums(sweep.cotangents))
         if birth is not None:
-            raise_anomaly("a gradient of this backward is not finite", explained(birth, sweep.records))
+            _raise_gradient(birth, sweep.records)
+        for leaf in sweep.cotangents:
+            if leaf_hooks(leaf) and leaf in sweep.trail.last:
+                self._follow_hooks(leaf, sweep)
+
+    def _follow_hooks(self, leaf: Any, sweep: _Sweep) -> None:
+        """Look at what the hooks of a leaf return: they run once the sweep has ended, and this one is the last."""
+        self._drop(leaf)
+
+        def look(gradient: Value) -> None:
+            self._drop(leaf)
+            if not is_finite(gradient):
+                _raise_gradient(hooked(*sweep.trail.last[leaf], gradient), sweep.records)
+
+        self._looks[leaf] = leaf.register_hook(look)
+
+    def _drop(self, leaf: Any) -> None:
+        look = self._looks.pop(leaf, None)
+        if look is not None:
+            look.remove()
+
+    def end(self) -> None:
+        """Leave no hook behind, should one of the user's have raised."""
+        for leaf in list(self._looks):
+            self._drop(leaf)
 
 
 def raise_anomaly(what: str, explanation: Explanation) -> None:
     """Raise for what is not finite, with the explanation of where it began."""
     raise NonFiniteError(f"detect_anomaly: {what}.\n{explanation}", explanation)
+
+
+def _raise_gradient(birth: Birth, records: Sequence[Record]) -> None:
+    with entered(scopes=(), observers=()), np.errstate(all="ignore"):
+        raise_anomaly("a gradient of this backward is not finite", explained(birth, records))
 
 
 class detect_anomaly:
@@ -95,15 +126,18 @@ class detect_anomaly:
     """
 
     def __init__(self) -> None:
-        self._open: list[entered] = []
+        self._open: list[tuple[entered, _Watch]] = []
 
     def __enter__(self) -> Self:
-        scope = entered(observers=(*current().observers, _Watch()))
+        watch = _Watch()
+        scope = entered(observers=(*current().observers, watch))
         scope.__enter__()
-        self._open.append(scope)
+        self._open.append((scope, watch))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open.pop().__exit__(kind, error, trace)
+        scope, watch = self._open.pop()
+        watch.end()
+        scope.__exit__(kind, error, trace)

@@ -45,7 +45,8 @@ class Birth:
     record: Record
     direction: str
     #: "computed" from finite operands; "given" as the operand at `position`; "arrived" at the record as a cotangent;
-    #: "rounded" when the gradient of the operand at `position` got its dtype.
+    #: "rounded" when the gradient of the operand at `position` got its dtype; "added" when it was added to ``.grad``;
+    #: "hooked" by a hook on that operand.
     how: str
     index: tuple[int, ...]
     value: float
@@ -58,6 +59,8 @@ class Birth:
     #: its product with the cotangent, is not finite.
     values: Mapping[str, NDArray] = field(default_factory=dict, compare=False)
     bad: NDArray | None = field(default=None, compare=False)
+    #: Backward: the cotangent of the output that came in.
+    g: Any = field(default=None, compare=False)
     #: What it would be in a wider dtype, where that is finite.
     exact: Any = None
     #: Backward: whether a smaller cotangent would have given a finite one.
@@ -218,6 +221,7 @@ def pulled(record: Record, position: int, g: Any, cotangent: Any, reader: Reader
         derivative,
         values,
         bad,
+        g,
         is_overflow=is_overflow,
     )
 
@@ -278,3 +282,15 @@ def arrived(record: Record, g: Any) -> Birth:
     """Describe a cotangent that no rule made: a seed, or what a hook returned."""
     index, value = first_bad(g)
     return Birth(record, "backward", "arrived", index, value)
+
+
+def added(record: Record, position: int, total: NDArray, dtype: Any) -> Birth:
+    """Describe a gradient that is finite until it is added to what ``.grad`` holds; `total` is their wide sum."""
+    index, value = first_bad(total.astype(dtype))
+    return Birth(record, "backward", "added", index, value, position, exact=float(total[index]))
+
+
+def hooked(record: Record, position: int, g: Any) -> Birth:
+    """Describe the gradient of an operand, a leaf, that is finite until a hook of the leaf returns another one."""
+    index, value = first_bad(g)
+    return Birth(record, "backward", "hooked", index, value, position)

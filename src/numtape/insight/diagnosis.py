@@ -66,14 +66,43 @@ def _about_data(is_infinite: bool) -> str:
 
 def _arrived(birth: Birth) -> Diagnosis:
     notes = birth.record.notes
-    if notes is not None and notes.hooks is not None:
-        return (
-            f"a hook on the result of {birth.record.op.name} returned a gradient that is not finite.",
-            "look at what the hook computes; it was given a finite gradient.",
-        )
+    if notes is not None and notes.hooks:
+        return _by_hook(notes.hooks[0], f"the result of {birth.record.op.name}")
     return (
         "the gradient that the sweep started from is not finite.",
         "give backward a finite gradient, or none for ones.",
+    )
+
+
+def _hooked(birth: Birth) -> Diagnosis:
+    assert birth.position is not None
+    leaf = birth.record.inputs[birth.position]
+    return _by_hook(leaf.extras.hooks, link_name(leaf))
+
+
+def _by_hook(hooks: dict[int, Any], of: str) -> Diagnosis:
+    names = [_function_name(hook) for hook in hooks.values()]
+    who = f"the hook {names[0]}" if len(names) == 1 else f"one of the hooks {', '.join(names)}"
+    return (
+        f"{who} on {of} returned a gradient that is not finite.",
+        "look at what the hook computes; it was given a finite gradient.",
+    )
+
+
+def _function_name(function: Any) -> str:
+    name = getattr(function, "__name__", type(function).__name__)
+    code = getattr(function, "__code__", None)
+    return name if code is None else f"{name} at {code.co_filename}:{code.co_firstlineno}"
+
+
+def _added(birth: Birth) -> Diagnosis:
+    assert birth.position is not None
+    dtype = birth.record.inputs[birth.position].dtype
+    return (
+        "overflow of .grad when this gradient was added to what it held from an earlier backward: the sum is "
+        f"{_short(birth.exact)}, and the largest {dtype} is {largest(dtype):.4g}.",
+        "call zero_grad() before each backward; to add up gradients, scale the losses down or keep the tensor in "
+        "float32.",
     )
 
 
@@ -87,7 +116,13 @@ def _rounded(birth: Birth) -> Diagnosis:
     )
 
 
-_NOT_COMPUTED: dict[str, Callable[[Birth], Diagnosis]] = {"given": _given, "arrived": _arrived, "rounded": _rounded}
+_NOT_COMPUTED: dict[str, Callable[[Birth], Diagnosis]] = {
+    "given": _given,
+    "arrived": _arrived,
+    "hooked": _hooked,
+    "rounded": _rounded,
+    "added": _added,
+}
 
 
 def _in_forward(birth: Birth) -> Diagnosis:

@@ -1,14 +1,16 @@
 """The growth alarm: memory grows each time the program comes to the same place; say so, and which line does it."""
 
+import gc
 import sys
 import warnings
+from bisect import bisect
 from collections.abc import Sequence
 from typing import Any
 
 from ..core.context import FREED, current
 from ..core.record import Record, call_site, next_index
 from .activations import FORWARD, Activations
-from .leaks import find_leaks, line_of
+from .leaks import find_leaks, line_of, live_records
 
 #: How often in a row memory must have grown at the same place for an alarm.
 ALARM = 10
@@ -17,23 +19,33 @@ ALARM = 10
 class Growth:
     """Watches a pair of numbers, bytes and records, for growth at each of many visits in a row."""
 
-    __slots__ = ("is_reported", "last", "rises")
+    __slots__ = ("is_reported", "last", "visits")
 
     def __init__(self) -> None:
         self.last = (0, 0)
-        self.rises = -1
+        #: The index of the next record at each visit since the last one that found no growth.
+        self.visits: list[int] = []
         self.is_reported = False
 
     def visit(self, live: int, records: int) -> bool:
-        """Take note of the numbers, and say, once, that they have grown too often."""
+        """Take note of the numbers, and say that they have grown too often."""
         grows = live > self.last[0] or records > self.last[1]
         shrinks = live < self.last[0] or records < self.last[1]
-        self.rises = self.rises + 1 if grows and not shrinks else 0
+        if not grows or shrinks:
+            self.visits = []
+        self.visits.append(next_index())
         self.last = (live, records)
-        if self.rises < ALARM or self.is_reported:
-            return False
-        self.is_reported = True
-        return True
+        return len(self.visits) > ALARM and not self.is_reported
+
+    def confirm(self) -> bool:
+        """Say, once, whether records from between most of the visits are alive: steps may grow and leave nothing."""
+        gc.collect()
+        between = {bisect(self.visits, record.index) for record in live_records()} - {0, len(self.visits)}
+        # Those of the last step may be its own graph, which is not done yet.
+        is_kept = len(between - {len(self.visits) - 1}) >= ALARM // 2
+        self.visits = self.visits[-1:]
+        self.is_reported = is_kept
+        return is_kept
 
 
 class WatchedActivations(Activations):
@@ -60,9 +72,10 @@ class WatchedActivations(Activations):
     def watch_growth(self, place: str, until: int | None = None) -> None:
         """Warn if memory has grown each time that the program came to a place; name what was recorded `until` then."""
         growth = self.growth.setdefault(place, Growth())
-        if not growth.visit(self.live, records_alive()):
+        if not growth.visit(self.live, records_alive()) or not growth.confirm():
             return
-        leak = max(find_leaks(self.since, until), key=lambda leak: (leak.total is not None, leak.records), default=None)
+        leaks = find_leaks(self.since, until)
+        leak = max(leaks, key=lambda leak: (leak.total is not None, leak.graphs > 1, leak.records), default=None)
         if leak is not None:
             code, lasti = call_site(sys._getframe())
             text = f"GradientMemoryProfiler: memory grows {place}, {ALARM} times in a row: {leak}"

@@ -61,8 +61,11 @@ def chain_to(target: Any, names: Names, ignored: set[int]) -> str:
     layer: list[Any] = [target]
     ignored |= {id(held)}
     last = target
+    function: FunctionType | None = None
     for _ in range(MOST_LINKS):
         for held_object in layer:
+            # Who holds the function says more than its name; that is for a function which nobody seems to hold.
+            function = held_object if function is None and isinstance(held_object, FunctionType) else function
             end = _end(held_object, held[id(held_object)], names)
             if end is not None:
                 # The name of a global already says where in its namespace it is.
@@ -72,6 +75,8 @@ def chain_to(target: Any, names: Names, ignored: set[int]) -> str:
         layer = _holders_of(layer, held, ignored)
         if not layer:
             break
+    if function is not None:
+        return " -> ".join([f"function {function.__qualname__}", *_path(function, held)])
     return " -> ".join(["an unnamed place", *_path(last, held, True)])
 
 
@@ -97,26 +102,35 @@ def _end(item: Any, inner: Any, names: Names) -> str | None:
     if isinstance(item, dict) and id(item) in names.namespaces:
         key = next((key for key, value in item.items() if value is inner), None)
         return f"global {key!r} of {names.namespaces[id(item)]}"
-    if isinstance(item, FunctionType):
-        return f"function {item.__qualname__}"
     return None
 
 
 def _path(item: Any, held: dict[int, Any], is_inclusive: bool = False) -> list[str]:
     """Return the steps from an object down to the target, each with its place in the one before."""
     steps = [type(item).__name__] if is_inclusive else []
+    function: FunctionType | None = None
     inner = held[id(item)]
     while inner is not None:
-        step = _step(item, inner)
+        function = item if isinstance(item, FunctionType) else function
+        step = _captured(function, item, inner) if isinstance(item, CellType) else _step(item, inner)
         if step:
             steps.append(step)
         item, inner = inner, held[id(inner)]
     return steps
 
 
+def _captured(function: FunctionType | None, cell: CellType, inner: Any) -> str:
+    """Return the variable of a function around that a cell stands for."""
+    kind = type(inner).__name__
+    cells = function.__closure__ or () if function is not None else ()
+    if function is None or not any(each is cell for each in cells):
+        return kind
+    return f"captured {function.__code__.co_freevars[_position(cells, cell)]!r} {kind}"
+
+
 def _step(outer: Any, inner: Any) -> str:
     """Return how `outer` names `inner`, with its type; nothing for what is only Python's own machinery."""
-    kind = type(inner).__name__
+    kind = f"function {inner.__name__}" if isinstance(inner, FunctionType) else type(inner).__name__
     if isinstance(inner, CellType) or (isinstance(outer, FunctionType) and isinstance(inner, tuple)):
         return ""
     if isinstance(outer, list | tuple):

@@ -29,7 +29,8 @@ class Leak:
         graphs: how many there are.
         records: how many records they have, and `nbytes` the bytes of the arrays that these keep.
         is_freed: whether a backward has freed them, so that only the records' descriptions are left.
-        holder: the chain of references from a name in the program to the newest of them.
+        holder: the chain of references from a name in the program to one of them: of several, not to the newest, which
+            the program may still have at hand.
         total: the line of a running total that links each step's graph to the next, if there is one.
         times: how often that line was recorded.
     """
@@ -106,10 +107,17 @@ def find_leaks(since: int, until: int | None = None) -> LeakReport:
     ignored = {id(x) for x in (records, linked, by_line, suspects, graphs, *suspects, *by_line.values())}
     ignored |= {id(x) for graph in graphs for x in (graph, *graph)}
     leaks = [
-        _describe(roots, graph, chain_to(roots[-1], names, ignored) if number < MOST_CHAINS else "(not looked for)")
+        _describe(
+            roots, graph, chain_to(_typical(roots), names, ignored) if number < MOST_CHAINS else "(not looked for)"
+        )
         for number, (roots, graph) in enumerate(graphs)
     ]
     return LeakReport(tuple(leaks))
+
+
+def _typical(roots: list[Record]) -> Record:
+    """Return one of several graphs, of which the first and the last may be held for reasons of their own."""
+    return roots[(len(roots) - 1) // 2]
 
 
 def _share_out(suspects: list[list[Record]], since: int) -> list[tuple[list[Record], list[Record]]]:

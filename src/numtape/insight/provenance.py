@@ -1,21 +1,22 @@
 """Explain a loss or a gradient that is not finite, after the fact: where it began, why, and what to do."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..core.context import current, entered
 from ..core.gradients import link_of, seed_of
-from ..core.record import Record, describe_site, link_name
+from ..core.record import Link, Record, describe_site, link_name
 from ..core.reverse import collect
 from ..core.value import Lifted, Value
 from ..errors import OperandError
 from .birth import Birth, Seen, first_bad, is_finite
 from .diagnosis import about_parameter, diagnose, written
+from .loop_search import look_inside
 from .replay import Obstacle
-from .search import search_cotangents, search_values
+from .search import has_hooks, search_cotangents, search_values
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,11 @@ def explain_nan(tensor: Any, *, loss: Any = None, gradient: Any = None) -> Expla
     """Explain why a loss, a gradient or a parameter's gradient is not finite. Nothing needs to be switched on before.
 
     Values that were dropped, or that a backward has freed, are computed again; nothing is delivered, freed or changed.
+    Hooks are called again only if nothing else explains it.
     What cannot be computed again, because an operand is gone or was overwritten since, is named and not guessed.
 
     Args:
-        tensor: the loss; or a parameter, for its ``.grad``; or that gradient itself.
+        tensor: the loss; or a parameter or a tensor that retains its gradient, for its ``.grad``; or that gradient.
         loss: what a gradient is of. By default it is the target of the thread's last backward, while it is held.
         gradient: the cotangent that the backward of the loss started from; None for ones.
 
@@ -102,18 +104,23 @@ def explain_nan(tensor: Any, *, loss: Any = None, gradient: Any = None) -> Expla
                 f"{type(given).__name__}."
             )
     with entered(scopes=(), observers=()), np.errstate(all="ignore"):
-        if type(tensor.node) is Record:
+        retained = tensor.extras.grad if tensor.extras is not None else None
+        # Of a tensor that kept its gradient, this is what is asked about, if its value is finite.
+        if type(tensor.node) is Record and (is_finite(retained) or not is_finite(tensor.array)):
             return explain_target(tensor, gradient)
         return _explain_source(tensor, loss, gradient)
 
 
-def explain_target(target: Any, gradient: Any = None, wanted: Value | None = None) -> Explanation:
+def explain_target(target: Any, gradient: Any = None, wanted: Link | None = None) -> Explanation:
     """Explain a tensor that ops made: its value if that is not finite, else its gradients (that of `wanted` only)."""
     records = collect([target.node])
     is_current = target.version is None or target.version[0].count == target.version[1]
     known = {target.node: target.array} if is_current else {}
     if is_current and is_finite(target.array):
-        origin = search_cotangents(records, seed_of("explain_nan", target, gradient), known, wanted)
+        seed = seed_of("explain_nan", target, gradient)
+        origin = search_cotangents(records, seed, known, wanted)
+        if origin is None and has_hooks(records):
+            origin = search_cotangents(records, seed, known, wanted, calls_hooks=True)
     else:
         origin = search_values(records[::-1], known)
     if origin is not None:
@@ -131,6 +138,11 @@ def explained(origin: Birth | Obstacle, records: Sequence[Record]) -> Explanatio
             suspicion, repair = diagnose(origin.lead, records)
             cause += f" What can still be computed points to {origin.lead.record.site}: {suspicion}"
         return Explanation("unknown", cause, repair, number, record.op.name, record.site)
+    step = look_inside(origin)
+    if step is not None:
+        found = explained(step.origin, step.records)
+        where = f"in step {step.number} of the {step.length} of {record.op.name} at {record.site}"
+        return replace(found, number=number, cause=f"{where}: {found.cause}")
     cause, repair = diagnose(origin, records)
     operands = origin.operands if origin.cotangent is None else (*origin.operands, origin.cotangent)
     return Explanation(
@@ -139,15 +151,15 @@ def explained(origin: Birth | Obstacle, records: Sequence[Record]) -> Explanatio
 
 
 def _explain_source(tensor: Value, loss: Any, gradient: Any) -> Explanation:
-    """Explain a tensor that no op made: a gradient, or a leaf with a gradient."""
+    """Explain a gradient, or a tensor with one: a leaf, or what `retain_grad` was called of."""
     found = tensor.extras.grad if tensor.extras is not None else None
     if is_finite(tensor.array) and is_finite(found):
         return Explanation("none", "Every element of the tensor is finite, and so is its gradient, if it has one.")
     targets = [loss] if loss is not None else _last_target()
     for target in targets:
-        leaf = _leaf_of(target, tensor)
-        if leaf is not None and is_finite(leaf.array):
-            return explain_target(target, gradient, leaf) or _explain_other(leaf)
+        owner = _owner_of(target, tensor)
+        if owner is not None and is_finite(owner.array):
+            return explain_target(target, gradient, link_of(owner)) or _explain_other(owner)
     if not is_finite(tensor.array):
         return _explain_given(tensor, targets if loss is not None else [], gradient)
     return Explanation(
@@ -164,23 +176,25 @@ def _last_target() -> list[Any]:
     return [] if target is None or type(target.node) is not Record else [target]
 
 
-def _leaf_of(target: Value, tensor: Value) -> Any:
-    """Return the leaf behind a target that a tensor is, or that it is the gradient of."""
-    leaves: list[Any] = []
-    collect([link_of(target)], leaves)
-    for leaf in leaves:
-        if isinstance(leaf, Value) and (leaf is tensor or (leaf.extras is not None and leaf.extras.grad is tensor)):
-            return leaf
+def _owner_of(target: Value, tensor: Value) -> Any:
+    """Return the tensor behind a target that a tensor is, or that it is the gradient of."""
+    owners: list[Any] = []
+    for record in collect([link_of(target)], owners):
+        retained = record.notes.retained() if record.notes is not None and record.notes.retained is not None else None
+        owners.append(tensor if record is tensor.node else retained)
+    for owner in owners:
+        if isinstance(owner, Value) and (owner is tensor or (owner.extras is not None and owner.extras.grad is tensor)):
+            return owner
     return None
 
 
-def _explain_other(leaf: Value) -> Explanation:
+def _explain_other(owner: Value) -> Explanation:
     """Explain a gradient that is not finite while a backward of the loss, run again, gives a finite one."""
-    assert leaf.extras is not None
+    assert owner.extras is not None
     return Explanation(
         "unknown",
-        f"computed again, the gradient of {link_name(leaf)} by this loss is finite: what is not came from another "
-        f"backward that was added to .grad, from a hook, or from a write{written(leaf.extras.grad)}.",
+        f"computed again, the gradient of {link_name(owner)} by this loss is finite: what is not came from another "
+        f"backward that was added to .grad, from a hook, or from a write{written(owner.extras.grad)}.",
         "call zero_grad() before each backward, or ask after each one; nt.detect_anomaly() raises at the first.",
     )
 

@@ -50,8 +50,7 @@ def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = N
         selection = mask.selection(bad)
         if selection is not None:
             return (
-                "select twice, so that the op never sees that element, with the mask of "
-                f"{mask.record.op.name} at {mask.record.site}:\n"
+                f"select twice, so that the op never sees that element, by the mask of {mask.record.op.name}:\n"
                 f"    safe = nt.where({selection}, {name}, {_harmless(op, name, '', values)})\n"
                 f"    y = nt.where({selection}, nt.{op.name}({_arguments(op, name, 'safe')}), 0.0)"
             )
@@ -142,9 +141,8 @@ def find_mask(record: Record, records: Sequence[Record]) -> Mask | None:
     #: For each record that the result reaches, over how many ops, and whether these are all elementwise.
     reached: dict[Record, tuple[int, bool]] = {record: (0, True)}
     for other in sorted(records, key=lambda each: each.index):
-        steps, is_local = min(
-            (reached[link] for link in other.inputs if link in reached), default=(_MASK_DISTANCE, True)
-        )
+        before = [reached[link] for link in other.inputs if type(link) is Record and link in reached]
+        steps, is_local = min(before, default=(_MASK_DISTANCE, True))
         if steps < _MASK_DISTANCE:
             if any(map(_is_bool, other.inputs)):
                 return Mask(other, is_local)

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.context import entered
 from ..core.reader import Reader
 from ..core.recompute import Made, run_again
 from ..core.record import Link, Record
 from ..core.reverse import Cotangents, accumulate, fit, pull
-from ..core.value import Value, array_of
+from ..core.value import Value, array_of, wrap
 from ..dtypes import HALF_DTYPES
 from ..errors import GradientError
 from . import birth
@@ -91,32 +92,49 @@ class Trail:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._origins: dict[Link, Birth] = {}
+        #: For each link whose cotangent is not finite, where that began.
+        self.origins: dict[Link, Birth] = {}
         self._passed: set[Record] = set()
-        #: For each leaf of half precision, whose gradient is rounded at the end: the last rule that added to it.
-        self._halves: dict[Value, tuple[Record, int]] = {}
+        #: For each leaf the last rule that added to its gradient, which is rounded, added up and hooked at the end.
+        self.last: dict[Value, tuple[Record, int]] = {}
 
     def step(self, record: Record, g: Any, cotangents: Cotangents) -> None:
         """Look at a record that the sweep has passed, its cotangent, and those that have arrived at its operands."""
         before = None
         if not is_finite(g):
-            before = self._origins.get(record) or birth.arrived(record, g)
+            if record not in self.origins:
+                self.origins[record] = birth.arrived(record, g)
+            before = self.origins[record]
             self._passed.add(record)
         for position, link in enumerate(record.inputs):
             if not record.needs >> position & 1:
                 continue
-            if link not in self._origins and not is_finite(cotangents.get(link)):
-                self._origins[link] = before or birth.pulled(record, position, g, cotangents[link], self._reader)
-            if isinstance(link, Value) and link.dtype in HALF_DTYPES:
-                self._halves[link] = (record, position)
+            if link not in self.origins and not is_finite(cotangents.get(link)):
+                self.origins[link] = before or birth.pulled(record, position, g, cotangents[link], self._reader)
+            if isinstance(link, Value):
+                self.last[link] = (record, position)
 
     def ends(self, cotangents: Cotangents) -> dict[Link, Birth]:
         """Return where the gradients that are not finite began, for each source that has one."""
-        found = {link: origin for link, origin in self._origins.items() if link not in self._passed}
-        for leaf, (record, position) in self._halves.items():
-            gradient = array_of(cotangents.get(leaf))
+        found = {link: origin for link, origin in self.origins.items() if link not in self._passed}
+        for leaf, (record, position) in self.last.items():
+            gradient = array_of(cotangents.get(leaf)) if leaf.dtype in HALF_DTYPES else None
             if leaf not in found and gradient is not None and not is_finite(gradient.astype(leaf.dtype)):
                 found[leaf] = birth.rounded(record, position, gradient, leaf.dtype)
+        return found
+
+    def sums(self, cotangents: Cotangents) -> dict[Link, Birth]:
+        """Return where gradients are finite, but not their sums with what earlier backwards left in ``.grad``."""
+        found: dict[Link, Birth] = {}
+        for leaf, (record, position) in self.last.items():
+            earlier = leaf.extras.grad if leaf.extras is not None and leaf.requires_grad else None
+            gradient = array_of(cotangents.get(leaf))
+            if earlier is None or gradient is None or not is_finite(earlier) or gradient.shape != leaf.shape:
+                continue
+            with np.errstate(all="ignore"):
+                total = earlier.array.astype(np.float64) + gradient
+                if not is_finite(total.astype(leaf.dtype)):
+                    found[leaf] = birth.added(record, position, total, leaf.dtype)
         return found
 
 
@@ -125,25 +143,59 @@ def first_of(found: dict[Link, Birth]) -> Birth | None:
     return max(found.values(), key=lambda each: each.record.index, default=None)
 
 
-def search_cotangents(records: Sequence[Record], seed: Any, known: Made, wanted: Value | None = None) -> Origin | None:
+def has_hooks(records: Sequence[Record]) -> bool:
+    """Say whether records, or leaves that they read, have hooks."""
+    links = (link for record in records for link in record.inputs if isinstance(link, Value))
+    return any(record.notes is not None and record.notes.hooks for record in records) or any(map(leaf_hooks, links))
+
+
+def leaf_hooks(leaf: Any) -> dict[int, Any] | None:
+    """Return the hooks of a leaf; None for what has none."""
+    return leaf.extras.hooks if isinstance(leaf, Value) and leaf.extras is not None else None
+
+
+def search_cotangents(
+    records: Sequence[Record], seed: Any, known: Made, wanted: Link | None = None, calls_hooks: bool = False
+) -> Origin | None:
     """Return where a gradient of the first of some records, newest first, stops being finite; None if none does.
 
-    The sweep runs on arrays that are made again where need be. It delivers nothing, frees nothing and calls no hooks.
+    The sweep runs on arrays that are made again where need be. It delivers nothing and frees nothing.
 
     Args:
         records: the records behind the target, which is the first of them.
         seed: its cotangent.
         known: outputs that the caller has.
-        wanted: the leaf whose gradient is asked about; None for all.
+        wanted: the leaf, or the record, whose gradient is asked about; None for all leaves.
+        calls_hooks: whether hooks are called, as the backward did.
+    """
+    cotangents: Cotangents = {records[0]: fit(seed, records[0])}
+    trail = follow(records, cotangents, known, calls_hooks)
+    if isinstance(trail, Obstacle | Birth):
+        return trail
+    ends = trail.ends(cotangents)
+    for leaf, place in trail.last.items() if calls_hooks else ():
+        hooks = leaf_hooks(leaf)
+        if hooks and leaf in cotangents and leaf not in ends:
+            g = _after(hooks, leaf.plain, cotangents[leaf])
+            if not is_finite(g):
+                ends[leaf] = birth.hooked(*place, g)
+    return first_of(ends) if wanted is None else ends.get(wanted) or trail.origins.get(wanted)
+
+
+def follow(records: Sequence[Record], cotangents: Cotangents, known: Made, calls_hooks: bool = False) -> Trail | Origin:
+    """Sweep over records, newest first, from some cotangents, and return what it shows, or where it had to end.
+
+    What arrives at anything but these records stays in `cotangents`.
     """
     reader = ReplayReader(records, known)
     trail = Trail(reader)
-    cotangents: Cotangents = {records[0]: fit(seed, records[0])}
     with reader:
         for record in records:
             g = cotangents.pop(record, None)
             if g is None:
                 continue
+            if calls_hooks and record.notes is not None and record.notes.hooks is not None:
+                g = _after(*record.notes.hooks, g)
             try:
                 produced = pull(record, g, reader)
             except (ObstacleMet, GradientError) as error:
@@ -155,8 +207,16 @@ def search_cotangents(records: Sequence[Record], seed: Any, known: Made, wanted:
                     accumulate(cotangents, link, cotangent)
             trail.step(record, g, cotangents)
             reader.pass_by(record)
-    ends = trail.ends(cotangents)
-    return first_of(ends) if wanted is None else ends.get(wanted)
+    return trail
+
+
+def _after(hooks: dict[int, Any], cls: type[Value], g: Any) -> Any:
+    """Return what hooks make of a cotangent. They may compute, but nothing is recorded."""
+    with entered(grad=False):
+        for hook in list(hooks.values()):
+            result = hook(wrap(cls, g))
+            g = g if result is None else array_of(result)
+    return g
 
 
 def _lead(records: Sequence[Record], reader: Reader) -> Birth | None:

@@ -1,7 +1,7 @@
 """Paste functions into code that must run without numtape: their source, and all that it uses, once each.
 
 Annotations go, since they would need imports; numtape's own exceptions become the built-in ones that they are made of;
-functions that apply ops become the ops' forwards.
+functions that apply ops become the ops' forwards, and kernels that call libraries those of NumPy.
 """
 
 import ast
@@ -19,6 +19,7 @@ from ..errors import NumtapeError, UnsupportedError
 from .source_definitions import definition_of, is_ours
 from .source_literals import NoLiteral, literal
 from .source_names import Names
+from .source_stand_ins import STAND_INS
 
 
 def numpy_name(function: Any) -> str | None:
@@ -49,6 +50,7 @@ class Kernels:
         Raises:
             UnsupportedError: if it, or something that it uses, has no source that runs elsewhere.
         """
+        function = STAND_INS.get(function, function)
         known = self._known.get(function)
         if known is not None:
             return known
@@ -108,6 +110,8 @@ class Kernels:
 
     def _imported(self, name: str, value: Any) -> str:
         own = value.__name__
+        if getattr(value, "__module__", None) is None:
+            raise UnsupportedError(f"it uses {name}, a {type(value).__name__} that no module has.")
         self.imports.add(f"from {value.__module__} import {own}" + ("" if own == name else f" as {name}"))
         return name
 

@@ -20,7 +20,9 @@ from ..core.reverse import accumulate, collect, fit, pull, raise_streamed
 from ..core.value import Value
 from ..core.write import stamp_at
 from ..dtypes import HALF_DTYPES, float32
+from ..errors import UnsupportedError
 from ..lifted import LiftedTensor
+from .loop_search import loop_of
 
 
 class Step:
@@ -138,6 +140,12 @@ class Trace:
         for record in self.records:
             if record.cell is PAST:
                 raise_streamed(record)
+            if loop_of(record) is not None:
+                raise UnsupportedError(
+                    f"to_numpy_source: {record.op.name} at {record.site} runs a Python function again and again, and "
+                    "the tape holds none of its ops; write the loop without nt.checkpoint_loop, so that each step is "
+                    "recorded."
+                )
             self._record = record
             params = record.params or {}
             if record.op is PICK:

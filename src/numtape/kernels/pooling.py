@@ -4,6 +4,7 @@ Maxima and sums are taken axis by axis: k + k steps for a kernel of k by k. A ma
 counting the places before it that differ from it.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -98,10 +99,10 @@ def max_places(x: NDArray, best: NDArray, kernel: Ints, stride: Ints, padding: P
     steps = [math.prod(size[i + 1 :]) for i in range(len(size))]
     # The position is that of the window's first place, which padding may put outside, and from there to the maximum.
     shifts = np.array([_shift(place, dilation, steps) for place, _, _ in places])
-    position: NDArray = shifts[count]
-    for i, n in enumerate(windows):
-        starts = (np.arange(n) * stride[i] - padding[i][0]) * steps[i]
-        position += starts.reshape(-1, *(1,) * (len(windows) - i - 1))
+    position: NDArray = shifts.take(count)  # Twice as fast as an index.
+    along = zip(windows, stride, padding, steps, strict=True)
+    starts = [(np.arange(n) * s - front) * step for n, s, (front, _), step in along]
+    position += functools.reduce(np.add.outer, starts)
     return position
 
 

@@ -28,6 +28,8 @@ LEAST_CONVOLUTION = 1 << 16
 NAMES = ("auto", "numpy", "onednn")
 
 _chosen = "auto"
+#: Whether oneDNN has convolved, so that its threads are awake. Before that, float32 products are as fast by BLAS.
+_is_awake = False
 _pinned: ContextVar[str | None] = ContextVar("numtape_pinned_provider", default=None)
 
 
@@ -104,8 +106,11 @@ def _by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray |
         return None
     from . import onednn  # With all that it needs, which small programs do not.
 
+    global _is_awake
     run: Callable[..., NDArray | None] = getattr(onednn, kernel)
-    return run(*arguments)
+    done = run(*arguments)
+    _is_awake = _is_awake or (done is not None and kernel != "matmul")
+    return done
 
 
 def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | None = None) -> NDArray:
@@ -126,7 +131,7 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
     working = a.dtype
     if working in HALF_DTYPES:
         return _half_product(a, b, bias, dtype or working)
-    if working is float32 and b.ndim > 1:
+    if working is float32 and b.ndim > 1 and (_is_awake or active() == "onednn"):
         done = _by_onednn("matmul", a.size * b.shape[-1], LEAST_PRODUCT, a, b, bias, float32)
         if done is not None:
             return done

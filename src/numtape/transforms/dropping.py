@@ -50,6 +50,8 @@ class Account:
         self.largest = 0
         #: The indices of records whose outputs are views.
         self.views: set[int] = set()
+        #: What a plan has decided, by the index of the record that reads.
+        self.plan: dict[int, float] = {}
         self._has_exceeded = False
 
     @property
@@ -61,6 +63,10 @@ class Account:
         """Return how many bytes more may be held."""
         assert self.budget is not None
         return self.budget - self.buffers.live
+
+    def decide(self, reader: Record, room: float) -> float:
+        """Do as planned, if it was planned for: to use more, because it happens to be free, would be missed later."""
+        return self.plan.get(reader.index, room)
 
     def size(self, record: Record) -> int:
         """Return the bytes that a record's output takes: none if it is a view."""

@@ -1,12 +1,12 @@
 """Foresee what a backward over a checkpointed graph will hold and run again, by walking a copy of it without arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..core.binomial import Run
 from ..core.context import FREED
-from ..core.op import Structure
+from ..core.op import Reads, Rule, Structure
 from ..core.recompute import Made
 from ..core.record import Block, Record
 from ..core.restoring import Restorer
@@ -54,6 +54,8 @@ class _Walk:
         self.peak = 0
         self.recomputed = 0
         self.seconds = 0.0
+        #: How much may be used at once for what a record reads, by its index.
+        self.decisions: dict[int, float] = {}
         #: The bytes of the cotangents.
         self._beside = 0
         #: The bytes that each record holds.
@@ -88,6 +90,11 @@ class _Walk:
         assert self.budget is not None
         return self.budget - self.live
 
+    def decide(self, reader: Record, room: float) -> float:
+        """Note how much is used."""
+        self.decisions[reader.index] = room
+        return room
+
     def size(self, record: Record) -> int:
         """Return the bytes that a record's output takes: none if it is a view."""
         return self.scope.account.size(record)
@@ -104,9 +111,7 @@ class _Walk:
         for record in self.records:
             held = cotangents.pop(record, _Cotangent(record.nbytes)).nbytes
             self._beside = sum(g.nbytes for g in cotangents.values()) + held
-            positions, reads_out = record.op.kept(record.needs)
-            links = record.inputs if positions is None else [record.inputs[i] for i in positions]
-            for needed in [*links, *([record] if reads_out else [])]:
+            for needed in _reads(record):
                 if type(needed) is Record and not needed.is_kept:
                     restorer.restore(needed, record, _Cotangent(held))
             for position, link in enumerate(record.inputs):
@@ -143,6 +148,20 @@ class _Walk:
 
     def _rise(self, beside: int) -> None:
         self.peak = max(self.peak, self.live + beside)
+
+
+def _reads(record: Record) -> Iterator[Any]:
+    """Yield what the rules of a record read, in the order in which they do."""
+    op = record.op
+    tracked = [i for i in range(len(record.inputs)) if record.needs >> i & 1]
+    for rule in [op.joint] if op.joint is not None else [op.pull(i) for i in tracked]:
+        for kind, key in rule.reads if isinstance(rule, Rule) else ():
+            if kind is Reads.OPERAND:
+                yield record.inputs[key]
+            elif kind is Reads.OPERANDS:
+                yield from record.inputs
+            elif kind is Reads.OUT:
+                yield record
 
 
 def _repeats(record: Record) -> bool:
@@ -185,30 +204,33 @@ def prepare(scope: Dropping, records: Sequence[Record], frees: bool) -> None:
     Raise if it cannot, and name the least budget that it can stay within. `frees` says whether it frees what it passes.
     """
     assert scope.budget is not None
-    while not _fits(scope, records, scope.budget, frees):
+    while (walk := _walk_within(scope, records, scope.budget, frees)) is None:
         if not scope.thin():
-            least = _least(scope, records, scope.budget, frees)
+            # With room for one value more: what a rule needs inside of it is not foreseen.
+            least = _least(scope, records, scope.budget, frees) + scope.account.largest
             raise MemoryBudgetError(
                 f"memory_budget_mb: a backward over {len(records):,} records takes {least / 2**20:.3f} MB at least, "
                 f"and {scope.budget / 2**20:.3f} MB were given; give at least that, or a smaller batch."
             )
+    scope.account.plan = walk.decisions
 
 
-def _fits(scope: Dropping, records: Sequence[Record], budget: float, frees: bool) -> bool:
+def _walk_within(scope: Dropping, records: Sequence[Record], budget: float, frees: bool) -> _Walk | None:
+    """Return a walk that stays within a budget, if there is one."""
     walk = _Walk(scope, records, budget, frees)
     try:
         walk.run()
     except MemoryBudgetError:
-        return False
-    return walk.peak <= budget * _TOLERANCE
+        return None
+    return walk if walk.peak <= budget * _TOLERANCE else None
 
 
 def _least(scope: Dropping, records: Sequence[Record], low: float, frees: bool) -> float:
     """Return the least budget that a backward over records can stay within, to a hundredth."""
     high = max(low, scope.account.largest) * 2
-    while not _fits(scope, records, high, frees):
+    while _walk_within(scope, records, high, frees) is None:
         low, high = high, high * 2
     while high - low > 0.01 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if _fits(scope, records, middle, frees) else (middle, high)
+        low, high = (low, middle) if _walk_within(scope, records, middle, frees) else (middle, high)
     return high
