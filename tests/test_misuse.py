@@ -302,8 +302,8 @@ def apply_along_axis_over_a_tracked_tensor():
 
 
 SCIPY_ASKED = (
-    " SciPy asked for it: numtape.interop.scipy has linear_operator(A) @ x and spsolve for sparse matrices, fftconvolve, "
-    "dct, and solvers on functions of tensors."
+    " SciPy asked for it: numtape.interop.scipy has linear_operator(A) @ x and spsolve for sparse matrices, "
+    "fftconvolve, dct, and solvers on functions of tensors."
 )
 
 
@@ -2269,6 +2269,8 @@ def test_there_are_cases_for_every_error_class():
         errors.StreamedError,
         errors.MemoryBudgetError,
         errors.NonFiniteError,
+        errors.DeterminismError,
+        errors.PatternError,
     }
     assert defined - raised - elsewhere == {errors.NumtapeError}
 

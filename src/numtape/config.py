@@ -226,3 +226,47 @@ class DeterministicConfig:
                     "DeterministicConfig.load_state_dict: wants a dict with 'counter' and 'counts', as state_dict() "
                     f"gives, not {got}."
                 )
+
+
+class PrecisionMode(Enum):
+    """The dtype that autocast lowers ops to."""
+
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+
+
+@dataclass(frozen=True)
+class AmpConfig:
+    """How a tape computes in mixed precision. The scaler is stateful: all tapes of one configuration continue it.
+
+    Args:
+        enabled: False for a tape that computes as if it had no configuration.
+        precision_mode: what matrix products, convolutions and attention run in; FLOAT32 casts nothing.
+        loss_scaler: an `nt.LossScaler`; None for a dynamic one with FLOAT16, and for none otherwise.
+        autocast_ops: the names of further ops to run in that precision.
+        keep_fp32_ops: the names of further ops to run in float32; it wins over `autocast_ops`.
+
+    Example:
+        >>> nt.AmpConfig(precision_mode="float16").precision_mode
+        <PrecisionMode.FLOAT16: 'float16'>
+    """
+
+    enabled: bool = True
+    precision_mode: PrecisionMode | str = PrecisionMode.BFLOAT16
+    loss_scaler: Any = None
+    autocast_ops: tuple[str, ...] = ()
+    keep_fp32_ops: tuple[str, ...] = ()
+    #: The scaler that goes with a configuration that names none, made by the first tape that needs it.
+    own_scaler: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.enabled, bool):
+            raise ArgumentError(f"AmpConfig: enabled is {self.enabled!r}; it must be a bool.")
+        mode = as_member("AmpConfig", "precision_mode", PrecisionMode, self.precision_mode)
+        object.__setattr__(self, "precision_mode", mode)
+        for name in ("autocast_ops", "keep_fp32_ops"):
+            names: Any = getattr(self, name)
+            if isinstance(names, str) or not all(isinstance(each, str) for each in names):
+                raise ArgumentError(f"AmpConfig: {name} is {names!r}; it must be a sequence of names of ops.")
+            object.__setattr__(self, name, tuple(names))

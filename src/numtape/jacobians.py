@@ -280,9 +280,15 @@ def _blocks(path: Path, scheduler: HybridScheduler, sweeper: Sweeper) -> Blocks:
 def _chunk_size(path: Path) -> int:
     """Return how many (co)tangents may be carried at once so that they take about half as much memory as the result.
 
-    What rules compute on the way takes about as much again.
+    What rules compute on the way takes about as much again. For a small result, 64 KB may always be taken:
+    one sweep instead of several.
     """
-    return max(1, path.inputs * path.outputs // max(1, 2 * max(path.widths)))
+    elements = max(_FEW_ELEMENTS, path.inputs * path.outputs // 2)
+    return max(1, elements // max(1, *path.widths))
+
+
+#: How many elements of (co)tangents may be carried at once, however small the result.
+_FEW_ELEMENTS = 1 << 13
 
 
 def _is_sparse(name: str, sparse: Any) -> bool:

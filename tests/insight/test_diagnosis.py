@@ -7,7 +7,8 @@ import numtape as nt
 from numtape.core.declare import registry
 from numtape.core.op import Op
 from numtape.errors import NumtapeError
-from numtape.insight.diagnosis import is_in_domain
+from numtape.insight.birth import Birth
+from numtape.insight.repairs import is_in_domain, select_where_differentiable
 
 NAN, INF = np.nan, np.inf
 
@@ -245,13 +246,36 @@ def test_without_a_mask_the_condition_excludes_every_element_that_has_no_derivat
     assert not nt.explain_nan(repaired(found.repair, x=x).sum())
 
 
-def test_many_points_without_a_derivative_among_others_are_told_by_the_derivative_itself():
-    a = nt.tensor([-1.0, -2.0, -1.0, -2.0, 2.0])
-    b = nt.tensor([1.0, 2.0, 3.0, 4.0, 2.5], requires_grad=True)
+def test_the_argument_that_is_to_blame_is_replaced_and_not_the_one_of_the_derivative():
+    for mask_is_known in (True, False):
+        a = nt.tensor([1.0, 2.0], requires_grad=True)
+        b = nt.tensor([0.0, 2.0])
+        quotient = a / b
+        chosen = nt.where(b != 0, quotient, 0.0) if mask_is_known else nt.minimum(quotient, 9.0)
+        found = nt.explain_nan(chosen.sum())
+        assert (found.direction, found.op) == ("backward", "div")
+        assert ("nt.where(mask, b, 0.5)" if mask_is_known else "nt.where(ok, b, 0.5)") in found.repair
+        repaired(found.repair, a=a, b=b, mask=b != 0).sum().backward()
+        assert a.grad.tolist() == [0.0, 0.5]
+
+
+def test_a_negative_base_is_to_blame_for_the_derivative_by_the_exponent():
+    a = nt.tensor([-1.0, -2.0, 2.0])
+    b = nt.tensor([1.0, 2.0, 2.5], requires_grad=True)
     found = nt.explain_nan(nt.pow(a, b).sum())
-    assert "    ok = nt.isfinite(nt.elementwise_grad(lambda b: nt.pow(a.detach(), b))(b.detach()))\n" in found.repair
+    assert found.repair.startswith("keep a away from -1, ")
     repaired(found.repair, a=a, b=b).sum().backward()
-    assert np.allclose(b.grad.numpy(), [0.0, 0.0, 0.0, 0.0, 2.0**2.5 * np.log(2.0)], rtol=1e-6)
+    assert np.allclose(b.grad.numpy(), [0.0, 0.0, 2.0**2.5 * np.log(2.0)], rtol=1e-6)
+
+
+def test_many_points_among_others_are_told_by_the_derivative_itself():
+    x = nt.tensor(np.arange(1.0, 9.0), requires_grad=True)
+    record = nt.sqrt(x).node
+    bad = np.arange(8) % 2 == 0
+    birth = Birth(record, "backward", "computed", (0,), INF, 0, values={"x": x.numpy()}, bad=bad)
+    repair = select_where_differentiable(birth, "x")
+    assert "    ok = nt.isfinite(nt.elementwise_grad(lambda x: nt.sqrt(x))(x.detach()))\n" in repair
+    assert np.array_equal(repaired(repair, x=x).numpy(), np.sqrt(x.numpy()))
 
 
 def test_an_overflow_on_the_way_to_a_small_value_is_told_from_one_of_the_value():

@@ -539,4 +539,4 @@ def test_a_plot_says_how_many_checkpoints_it_leaves_out(tmp_path, monkeypatch):
             profiler.record_checkpoint(f"step {number}")
     axes = drawn(profiler, tmp_path / "memory.png", monkeypatch)
     assert axes.get_xlabel().endswith("\nthe last 20 of 25 checkpoints are marked")
-    assert [text.get_text() for text in axes.texts][0] == "step 5"
+    assert axes.texts[0].get_text() == "step 5"

@@ -289,3 +289,13 @@ def test_a_tape_sees_tensors_that_are_captured_through_an_object():
     with nt.Tape() as tape:
         y = nt.checkpoint_loop(model.step, nt.tensor([1.0]), 3).sum()
     assert tape.gradient(y, model.k).tolist() == [12.0]
+
+
+def test_a_loop_inside_of_a_loop_is_one_record():
+    x = nt.tensor([1.0], dtype="float64", requires_grad=True)
+    y = nt.checkpoint_loop(lambda x: nt.checkpoint_loop(nt.sin, x, 4), x, 30)
+    assert len(nt.records(y)[0].inputs) == 1
+    y.sum().backward()
+    z = nt.tensor([1.0], dtype="float64", requires_grad=True)
+    plain_loop(nt.sin, z, 120).sum().backward()
+    assert x.grad.item() == z.grad.item()

@@ -21,7 +21,7 @@ from ..errors import (
     ShapeError,
 )
 from ..kernels.memory import keep_freed_memory
-from .context import State, current
+from .context import State, casting, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure, same
 from .record import Record, call_site, next_index, note, user_files
 from .value import Lifted, Value, Version, wrap
@@ -37,10 +37,12 @@ _getframe = sys._getframe
 
 def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run `op` on tensors, arrays and numbers; return an array, or a tensor if there is one among them."""
+    state = current()
+    if state.scopes and (caster := casting(state.scopes)) is not None:
+        operands = caster.operands(op, operands)
     for operand in operands:
         if isinstance(operand, Lifted):
             return operand.run_op(op, operands, params)
-    state = current()
     needs = tracked_operands(op, operands, state)
     cls: type[Value] | None = None
     arrays: list[Any] = []

@@ -17,7 +17,7 @@ from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from .op import Op
+    from .op import Composite, Op
     from .record import Record
     from .tape import RecordingTape
     from .value import Value
@@ -97,7 +97,21 @@ class Scope:
 
     `around` runs an op: it gets the op, the function that computes it, its arrays and its static parameters, and
     returns the function's result or another one. `on_record` sees each new record, with the operands of its op.
+
+    A scope that `casts` also says what ops get as `operands`, and how a composed function runs. The innermost of them
+    does, and none inside of sweeps: derivative rules compute in the dtypes of what was recorded.
     """
+
+    #: Whether the scope gives ops operands of other dtypes.
+    casts = False
+
+    def operands(self, op: "Op", operands: Sequence[Any]) -> Sequence[Any]:
+        """Return what an op gets for its operands; the default changes nothing."""
+        return operands
+
+    def run_composed(self, composite: "Composite", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a composed function; asked of a scope that casts."""
+        return composite.function(*args, **kwargs)
 
     #: Whether the same bits are wanted every time; None for a scope that has no say. The innermost decides.
     is_strict: bool | None = None
@@ -126,6 +140,19 @@ class Scope:
 
     def __exit__(self, *exc: object) -> None:
         self._entered.pop().__exit__()
+
+
+def casting(scopes: "tuple[Scope, ...]") -> Scope | None:
+    """Return the innermost of the scopes that cast; None if there is none."""
+    for scope in reversed(scopes):
+        if scope.casts:
+            return scope
+    return None
+
+
+def without_casts(scopes: "tuple[Scope, ...]") -> "tuple[Scope, ...]":
+    """Return the scopes that leave dtypes alone."""
+    return tuple(scope for scope in scopes if not scope.casts)
 
 
 class Observer:

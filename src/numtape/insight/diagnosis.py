@@ -12,7 +12,7 @@ from ..core.record import Gone, Record, describe_site, link_name
 from ..core.value import Value
 from ..dtypes import float16, float64
 from .birth import Birth, Seen, largest
-from .repairs import find_mask, is_in_domain, select_twice, select_where_differentiable
+from .repairs import cause_of, find_mask, is_in_domain, select_twice, select_where_differentiable
 from .replay import argument_name
 
 Diagnosis = tuple[str, str]
@@ -76,7 +76,7 @@ def _arrived(birth: Birth) -> Diagnosis:
 
 def _hooked(birth: Birth) -> Diagnosis:
     assert birth.position is not None
-    leaf = birth.record.inputs[birth.position]
+    leaf: Any = birth.record.inputs[birth.position]
     return _by_hook(leaf.extras.hooks, link_name(leaf))
 
 
@@ -197,8 +197,10 @@ def _in_backward(birth: Birth, records: Sequence[Record]) -> Diagnosis:
         return (
             f"0 * {birth.derivative:g} under a mask: {at}; the result is not used there, so the cotangent that comes "
             f"in is 0{by}, and 0 times that is nan.",
-            select_where_differentiable(birth, name, mask),
+            select_where_differentiable(birth, cause_of(birth), mask),
         )
+    name = cause_of(birth)
+    own = next(seen.value for seen in birth.operands if seen.name == name)
     return (
         f"{at}.",
         f"keep {name} away from {own:g}, by a small number that is added before the op; or, if that element is not "

@@ -7,10 +7,15 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
+from ..core.apply import apply
+from ..core.context import entered
 from ..core.op import Op
 from ..core.record import Gone, Record
-from ..core.value import array_of
-from .birth import Birth
+from ..core.reverse import reverse
+from ..core.value import array_of, wrap
+from ..tensors import Tensor
+from .birth import Birth, is_finite
+from .replay import argument_name
 
 #: Operands of which one is harmless to every op that has a domain.
 _HARMLESS = (0.5, 2.0)
@@ -41,25 +46,49 @@ def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = N
 
     Args:
         birth: where it was met.
-        name: the argument by which the derivative is.
+        name: the argument that is to be harmless, as `cause_of` tells.
         mask: what drops the result of such elements, if that was found.
     """
     op, bad, values = birth.record.op, birth.bad, birth.values
     assert bad is not None
-    if mask is not None:
-        selection = mask.selection(bad)
-        if selection is not None:
-            return (
-                f"select twice, so that the op never sees that element, by the mask of {mask.record.op.name}:\n"
-                f"    safe = nt.where({selection}, {name}, {_harmless(op, name, '', values)})\n"
-                f"    y = nt.where({selection}, nt.{op.name}({_arguments(op, name, 'safe')}), 0.0)"
-            )
+    selection = None if mask is None else mask.selection(bad)
+    if mask is not None and selection is not None:
+        return (
+            f"select twice, so that the op never sees that element, by the mask of {mask.record.op.name}:\n"
+            f"    safe = nt.where({selection}, {name}, {_harmless(op, name, '', values)})\n"
+            f"    y = nt.where({selection}, nt.{op.name}({_arguments(op, name, 'safe')}), 0.0)"
+        )
     for condition in _conditions(op, name, values[name], bad):
         if not (_evaluate(condition, values) & bad).any():
             return _by_condition(op, name, condition, values)
-    others = ", ".join(f"{each}.detach()" if each != name else name for each in op.arguments)
-    derivative = f"nt.elementwise_grad(lambda {name}: nt.{op.name}({others}))({name}.detach())"
+    by = _differentiated(birth)
+    others = ", ".join(each if each == by else f"{each}.detach()" for each in op.arguments)
+    derivative = f"nt.elementwise_grad(lambda {by}: nt.{op.name}({others}))({by}.detach())"
     return _by_condition(op, name, f"nt.isfinite({derivative})", values)
+
+
+def cause_of(birth: Birth) -> str:
+    """Return the argument that makes a derivative not finite: b of a / b, also where it is the derivative by a."""
+    own = _differentiated(birth)
+    arguments = [own, *(each for each in birth.record.op.arguments if each != own and each in birth.values)]
+    return next((each for each in arguments if _is_harmless(birth, each)), own)
+
+
+def _differentiated(birth: Birth) -> str:
+    assert birth.position is not None
+    return argument_name(birth.record, birth.position)
+
+
+def _is_harmless(birth: Birth, name: str) -> bool:
+    """Say whether the derivative is finite once an argument is harmless at the bad elements."""
+    op, bad, leaf = birth.record.op, birth.bad, _differentiated(birth)
+    tensors = {each: wrap(Tensor, np.array(array[bad])) for each, array in birth.values.items()}
+    tensors[name].array[...] = _harmless(op, name, "", birth.values)
+    tensors[leaf].requires_grad = True
+    with entered(grad=True, tapes=(), watch_all=False, scopes=(), observers=()):
+        out = apply(op, [tensors.get(each) for each in op.arguments], birth.record.params or {})
+        found = reverse([(out.node, np.ones(out.shape, out.dtype))], [tensors[leaf]])
+    return is_finite(found[tensors[leaf]])
 
 
 def _conditions(op: Op, name: str, own: NDArray, bad: NDArray) -> Iterator[str]:

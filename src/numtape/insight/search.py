@@ -132,8 +132,8 @@ class Trail:
             if earlier is None or gradient is None or not is_finite(earlier) or gradient.shape != leaf.shape:
                 continue
             with np.errstate(all="ignore"):
-                total = earlier.array.astype(np.float64) + gradient
-                if not is_finite(total.astype(leaf.dtype)):
+                if not is_finite((earlier.array + gradient).astype(leaf.dtype)):
+                    total = earlier.array.astype(np.float64) + gradient
                     found[leaf] = birth.added(record, position, total, leaf.dtype)
         return found
 

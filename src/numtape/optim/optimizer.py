@@ -11,7 +11,7 @@ from ..errors import ArgumentError, GradientError, OperandError
 from ..gradient_clipping import clip_grad_norm, clip_grad_value
 from ..gradients import Gradients
 from ..tensors import Tensor
-from .pairing import gradients_for, is_model, is_pairs, listed, split_pairs
+from .pairing import gradients_for, is_model, is_overflow, is_pairs, listed, split_pairs
 from .parameters import (
     Parameters,
     check_option,
@@ -171,7 +171,8 @@ class Optimizer:
         """Update parameters. Those without a gradient are skipped. An interrupt finds all of it done or nothing.
 
         Args:
-            x: nothing, for the own parameters and their ``.grad``; a `Gradients` map; a sequence of parameters, if the
+            x: nothing, for the own parameters and their ``.grad``; a `Gradients` map (one that overflowed under loss
+                scaling does nothing); a sequence of parameters, if the
                 optimizer has none of its own or all of them are its own; a sequence of gradients in the order of the
                 parameters, or a dict by their names; a model, as the one or the other; or a function that computes the
                 loss and its gradients, whose result is returned.
@@ -186,6 +187,8 @@ class Optimizer:
             tensor([0.5, 1.5], requires_grad=True)
         """
         title = f"{type(self).__name__}.step"
+        if is_overflow(x) or is_overflow(grads):
+            return None
         result = None
         if x is not None:
             if params is not None and grads is not None:
@@ -215,6 +218,8 @@ class Optimizer:
         title = f"{type(self).__name__}.apply_gradients"
         if grads is None:
             raise OperandError(f"{title}: gradients are a map, a sequence or a tree of tensors, not NoneType.")
+        if is_overflow(grads):
+            return
         if params is None:
             grads = listed(grads)
             if is_pairs(grads):

@@ -126,3 +126,8 @@ def _turned(title: str, place: int, pair: tuple[Any, Any], own: set[Any]) -> tup
             f"{title}: pair {place} is to hold a gradient and a parameter, but {which} of the optimizer's parameters."
         )
     return (second, first) if is_param[0] else (first, second)
+
+
+def is_overflow(grads: Any) -> bool:
+    """Say whether gradients are those of a backward that overflowed under loss scaling."""
+    return bool(getattr(grads, "overflow", False))

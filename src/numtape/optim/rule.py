@@ -25,6 +25,9 @@ State = dict[str, Any]
 #: The names of the arrays and of the numbers of a state.
 Layout = tuple[tuple[str, ...], tuple[str, ...]]
 
+#: The part of the state of a half parameter that holds it in float32: steps too small for the half type add up there.
+MASTER = "master"
+
 _NUMBERS = (int, float)
 #: A rule with options that change in each step, yet are no numbers, would fill the memory.
 _MOST_PROGRAMS = 256
@@ -70,7 +73,7 @@ class Rule:
                     )
 
     def init(self, param: Value, group: Group) -> State:
-        """Return the state of a parameter that is met for the first time; that of a half one is float32."""
+        """Return the state of a parameter that is met for the first time; float32 for a half one, with a copy of it."""
         options = {name: group[name] for name in self._init_options if name in group}
         with entered(grad=False, scopes=(), tapes=(), watch_all=False):
             seen = wrap(param.plain, param.array.astype(float32) if _is_half(param.dtype) else param.array)
@@ -79,7 +82,15 @@ class Rule:
             raise OperandError(
                 f"{self._name}.init: returned {type(state).__name__}; the state is a dict of tensors and numbers."
             )
-        return {name: self._checked(name, value, param) for name, value in state.items()}
+        made = {name: self._checked(name, value, param) for name, value in state.items()}
+        if _is_half(param.dtype):
+            if MASTER in made:
+                raise OperandError(
+                    f"{self._name}.init: state {MASTER!r} is where a half parameter is kept in float32; choose another "
+                    "name."
+                )
+            made[MASTER] = wrap(param.plain, param.array.astype(float32))
+        return made
 
     def _checked(self, name: str, value: Any, param: Value) -> Any:
         if isinstance(value, np.generic):
@@ -194,9 +205,11 @@ class Rule:
     def run_whole(self, param: Value, grad: Any, state: State, group: Group) -> tuple[Any, State]:
         """Run the rule on tensors and return new arrays, with memory of their own; nothing is written."""
         dtype = widened(param.dtype)
+        state = dict(state)
+        master = state.pop(MASTER, None)
         given = {name: _read_only(value) if isinstance(value, Value) else value for name, value in state.items()}
         options = {name: group[name] for name in self._update_options if name in group}
-        seen: Any = _read_only(wrap(param.plain, param.array.astype(dtype, copy=False)))
+        seen: Any = _read_only(wrap(param.plain, param.array if master is None else master.array))
         wide = grad.astype(dtype, copy=False)
         if param.extras is not None:
             seen.name = param.extras.name

@@ -13,7 +13,7 @@ from ..dtypes import widened
 from ..errors import OverwrittenError
 from .interrupts import uninterrupted
 from .program import Program
-from .rule import Group, Rule, State
+from .rule import MASTER, Group, Rule, State
 
 #: What `Program.run` takes for a block: the parameter's memory, where the gradient's lies, and all that follows them.
 Block = tuple[NDArray, Any, tuple[NDArray, ...]]
@@ -22,26 +22,44 @@ Block = tuple[NDArray, Any, tuple[NDArray, ...]]
 class Slot:
     """A parameter with its state, laid out for programs; made anew if its memory is replaced."""
 
-    __slots__ = ("_arrays", "_blocks", "_program", "names", "numbers", "param", "pattern", "state", "work")
+    __slots__ = (
+        "_arrays",
+        "_blocks",
+        "_program",
+        "_scratch",
+        "_writes",
+        "master",
+        "names",
+        "numbers",
+        "param",
+        "pattern",
+        "state",
+    )
 
     def __init__(self, param: Value, state: State) -> None:
         self.param = param
         self.state = state
-        self.names = tuple(name for name, value in state.items() if isinstance(value, Value))
+        self.names = tuple(name for name, value in state.items() if isinstance(value, Value) and name != MASTER)
         self.numbers = tuple(name for name, value in state.items() if not isinstance(value, Value))
         self._arrays = [param.array, *(state[name].array for name in self.names)]
         self._program: Program | None = None
         self._blocks: list[Block] = []
         #: The pattern of options that the program was made for.
         self.pattern: Any = None
-        #: Where a half parameter and its gradient are widened, block by block; None for the others.
-        self.work: tuple[NDArray, NDArray] | None = None
+        #: A half parameter in float32, which is what steps change; None for the others.
+        self.master: NDArray | None = state[MASTER].array if MASTER in state else None
+        #: Where the gradient of a half parameter is widened, block by block.
+        self._scratch: NDArray | None = None
+        #: How often the parameter had been written to when the master last agreed with it.
+        self._writes: int | None = None
 
     def is_stale(self, state: State) -> bool:
         """Say whether the parameter or its state have got other memory since this was made."""
         if self.state is not state or self.param.array is not self._arrays[0]:
             return True
-        if len(state) != len(self.names) + len(self.numbers):
+        if len(state) != len(self.names) + len(self.numbers) + (self.master is not None):
+            return True
+        if self.master is not None and getattr(state.get(MASTER), "array", None) is not self.master:
             return True
         held = [getattr(state.get(name), "array", None) for name in self.names]
         return any(map(is_not, held, self._arrays[1:]))
@@ -63,9 +81,25 @@ class Slot:
                 part = slice(start, min(start + program.block, flat[0].size))
                 first, *others = (each[part] for each in flat)
                 self._blocks.append((first, part, (*others, *program.rest(first.size))))
-        if dtype != self.param.dtype and self._blocks:
-            like = self._blocks[0][0]
-            self.work = (np.empty(like.shape, dtype), np.empty(like.shape, dtype))
+        if self.master is not None and self._blocks:
+            self._scratch = np.empty(self._blocks[0][0].shape, dtype)
+
+    def follow(self) -> None:
+        """Let the master take what others have written to a half parameter: a loaded model, a new initialisation."""
+        writes = self._count()
+        if self.master is not None and writes != self._writes:
+            array = self.param.array
+            is_other = self.master.astype(array.dtype) != array
+            np.copyto(self.master, array, where=is_other)
+            self._writes = writes
+
+    def agree(self) -> None:
+        """Note that a step wrote the parameter, and that the master agrees with it."""
+        mark_written(self.param, self.param.node)
+        self._writes = self._count()
+
+    def _count(self) -> int:
+        return self.param.version[0].count if self.param.version is not None else 0
 
     @property
     def dtype(self) -> Dtype:
@@ -84,18 +118,20 @@ class Slot:
         run = self._program.run
         if self._blocks and self._blocks[0][1] is not ...:
             grad = grad.reshape(-1)
-        if self.work is not None:
-            return self._run_widened(grad)
+        if self.master is not None:
+            return self._run_master(grad)
         for param, part, rest in self._blocks:
             run(param, grad[part], *rest)
         return None
 
-    def _run_widened(self, grad: NDArray) -> None:
+    def _run_master(self, grad: NDArray) -> None:
+        """Run the program on the master, and round it to the parameter."""
         assert self._program is not None
-        assert self.work is not None
+        assert self.master is not None
         for param, part, rest in self._blocks:
-            wide, wide_grad = (each if part is ... else each[: param.size] for each in self.work)
-            np.copyto(wide, param)
+            assert self._scratch is not None
+            wide = self.master if part is ... else self.master.reshape(-1)[part]
+            wide_grad = self._scratch if part is ... else self._scratch[: param.size]
             np.copyto(wide_grad, grad[part])
             self._program.run(wide, wide_grad, *rest)
             np.copyto(param, wide, casting="same_kind")
@@ -139,14 +175,17 @@ class Updates:
                 state = states[param] = {**self.rule.init(param, group), **(state or {})}
             if slot is not None and slot.dtype != param.dtype:
                 state = states[param] = _converted(state, self.rule.init(param, group))
+            if widened(param.dtype) == param.dtype:
+                state.pop(MASTER, None)
             slot = self._slots[param] = Slot(param, state)
             slot.prepare(self.rule, group, pattern)
+        slot.follow()
         return slot
 
 
 def _converted(state: State, fresh: State) -> State:
     """Return a state in the dtypes of a fresh one, after its parameter got another dtype."""
-    new = dict(state)
+    new = {**{name: value for name, value in fresh.items() if name == MASTER}, **state}
     for name, value in fresh.items():
         held = state.get(name)
         if isinstance(value, Value) and isinstance(held, Value) and held.dtype != value.dtype:
@@ -171,12 +210,14 @@ def _write(planned: list[tuple[Slot, NDArray, list[float], tuple[NDArray, State]
         slot.run(grad)
         for name, value in zip(slot.numbers, new, strict=True):
             state[name] = value
-        mark_written(slot.param, slot.param.node)
+        slot.agree()
 
 
 def _write_whole(slot: Slot, param: NDArray, state: State) -> None:
+    if slot.master is not None:
+        np.copyto(slot.master, param, casting="same_kind")
     np.copyto(slot.param.array, param, casting="same_kind")
-    mark_written(slot.param, slot.param.node)
+    slot.agree()
     for name, value in state.items():
         held = slot.state[name]
         if isinstance(held, Value):

@@ -155,7 +155,9 @@ class _Loop:
         """Run the loop step by step, on a tape of its own; keep states, note captured tensors and traces."""
         places = Places(self.length, self.snapshots)
         tape = RecordingTape(current().watch_all)
-        with entered(tapes=(tape,)), self._noting_draws():
+        # What is inside concerns those around no more than what is inside of an op.
+        scopes = tuple(scope for scope in current().scopes if not isinstance(scope, Watcher))
+        with entered(tapes=(tape,), scopes=scopes), self._noting_draws():
             number = 0
             while not self.is_over(state, number):
                 if places.keeps(number):

@@ -1,0 +1,67 @@
+"""Find the first op whose result is not finite, from the records behind a loss."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.apply import PICK
+from ..core.gradients import link_of
+from ..core.recompute import Made, is_at_hand, run_again
+from ..core.record import Record
+from ..core.reverse import collect
+from ..core.value import Value
+from ..dtypes import FLOAT_DTYPES
+from ..errors import NumtapeError
+from ..ops.casting import CAST
+
+
+def is_finite(array: Any) -> bool:
+    """Say whether all elements of a float array are finite; other arrays are."""
+    return array.dtype not in FLOAT_DTYPES or bool(np.isfinite(array).all())
+
+
+def first_overflow(target: Value | None, parameters: Sequence[Value]) -> str:
+    """Return a sentence that names the op where numbers first left their range, or whose gradient did; "" if none can.
+
+    Args:
+        target: the loss, None if it is gone.
+        parameters: those whose gradients are not finite.
+    """
+    if target is None:
+        return ""
+    records = collect([link_of(target)])[::-1]
+    with np.errstate(all="ignore"):
+        born = _first_not_finite(records)
+    if born is not None:
+        return f" The first op that overflowed is {born.op.name}, in {born.dtype}, at {born.site}."
+    for parameter in parameters:
+        reader = _reader(parameter, records)
+        if reader is not None:
+            name = (parameter.extras.name if parameter.extras is not None else None) or f"tensor{list(parameter.shape)}"
+            return f" What overflowed first is the gradient of {name}, in {parameter.dtype}, by {reader}."
+    return ""
+
+
+def _first_not_finite(records: Sequence[Record]) -> Record | None:
+    """Return the oldest record whose result is not finite; None if there is none, or values cannot be made again."""
+    made: Made = {}
+    for record in records:
+        try:
+            out = made[record] = record.array if is_at_hand(record) else run_again(record, made)
+        except NumtapeError:  # Freed, or overwritten since.
+            return None
+        if record.op is not PICK and not all(map(is_finite, out if type(out) is tuple else (out,))):
+            return record
+    return None
+
+
+def _reader(parameter: Value, records: Sequence[Record]) -> str | None:
+    """Return the first op that read a parameter, and its line; a cast is not what anybody wrote."""
+    read: set[Any] = {parameter}
+    for record in records:
+        if any(link in read for link in record.inputs if isinstance(link, Record | Value)):
+            if record.op is not CAST:
+                return f"{record.op.name} at {record.site}"
+            read.add(record)
+    return None

@@ -1,0 +1,390 @@
+"""Loss scaling: multiply a loss so that small gradients survive a half dtype, divide them, skip what overflows.
+
+`LossScaler.Dynamic` looks for the largest scale that does not overflow: it grows by `growth_factor` after
+`growth_interval` good steps in a row, and shrinks by `backoff_factor` at each overflow. `LossScaler.Static` stays.
+"""
+
+import math
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import tree
+from ..config import AmpConfig, PrecisionMode
+from ..core.record import call_site
+from ..core.value import Value
+from ..dtypes import HALF_DTYPES, float32
+from ..errors import ArgumentError, GradientError, OperandError
+from ..kernels.halves import to_half
+from .overflow import first_overflow, is_finite
+from .unscaling import name_of, parameters_behind, parameters_of, unscale_gradient, writes_to
+
+
+class _Step:
+    """What happened to one optimizer since the last update."""
+
+    __slots__ = ("has_stepped", "optimizer", "overflow")
+
+    def __init__(self, optimizer: Any, overflow: bool) -> None:
+        self.optimizer = optimizer
+        self.overflow = overflow
+        self.has_stepped = False
+
+
+class LossScaler:
+    """Scales losses, unscales gradients, and lets no optimizer step with gradients that are not finite.
+
+    A step with one of its kinds, `LossScaler.Dynamic` or `LossScaler.Static`::
+
+        scaler.scale(loss).backward()
+        scaler.unscale(optimizer)       # only to look at gradients, or to clip them
+        scaler.step(optimizer)          # does nothing if they overflowed
+        scaler.update()
+
+    Several optimizers may share one scaler and one update.
+    """
+
+    #: Grows and shrinks with what gradients allow.
+    Dynamic: ClassVar[type["DynamicScaler"]]
+    #: Stays as it is.
+    Static: ClassVar[type["StaticScaler"]]
+
+    def __init__(self, scale: float = 1.0, warn_after: int = 10) -> None:
+        if type(self) is LossScaler:
+            raise OperandError("LossScaler: there are two kinds; make an nt.LossScaler.Dynamic() or .Static(scale).")
+        self._scale = scale
+        self._warn_after = _as_count("warn_after", warn_after)
+        #: How many steps in a row were skipped.
+        self.skipped = 0
+        #: Whether the last update saw an overflow.
+        self.overflow = False
+        self._forget_step()
+        #: Weak references to the parameters of the last loss, and how often each had been written to; None once
+        #: gradients were unscaled, which says that the scaler is used as it should be.
+        self._watched: list[tuple[weakref.ref[Value], int]] | None = []
+
+    def _forget_step(self) -> None:
+        self._is_scaled = False
+        self._steps: dict[int, _Step] = {}
+        #: The parameters whose gradients are unscaled, and whether these are finite: optimizers may share some.
+        self._unscaled: dict[int, tuple[Value, bool]] = {}
+        self._loss: weakref.ref[Value] | None = None
+
+    def get_scale(self) -> float:
+        """Return the factor by which losses are multiplied now."""
+        return self._scale
+
+    def scale(self, loss: Any) -> Any:
+        """Return a loss, or a tree of losses, times the scale; half ones become float32, which has room for it.
+
+        Raises:
+            GradientError: if parameters were updated since the last loss by gradients that were never unscaled.
+
+        Example:
+            >>> scaler = nt.LossScaler.Static(8.0)
+            >>> scaler.scale(nt.tensor(2.0))
+            tensor(16.)
+        """
+        self._check_unscaled()
+        losses = tree.leaves(loss)
+        for each in losses:
+            if not isinstance(each, Value):
+                raise OperandError(f"LossScaler.scale: wants the loss tensor, not {type(each).__name__}.")
+        if losses:
+            self._is_scaled = True
+            self._loss = weakref.ref(losses[0])
+        if self._watched is not None:
+            self._watched = parameters_behind(losses)
+        return tree.map(self._times_scale, loss)
+
+    def _times_scale(self, loss: Any) -> Any:
+        return (loss.astype(float32) if loss.dtype in HALF_DTYPES else loss) * self._scale
+
+    def _check_unscaled(self) -> None:
+        """Raise if an optimizer stepped by itself. Looked at until a scaler was once used as it should be."""
+        if self._is_scaled and not self._steps:
+            for reference, writes in self._watched or ():
+                parameter = reference()
+                if parameter is not None and writes_to(parameter) != writes:
+                    raise GradientError(
+                        f"LossScaler.scale: {name_of(parameter)} was updated since the last loss was scaled, but its "
+                        "gradient was never unscaled; call scaler.step(optimizer) instead of optimizer.step()."
+                    )
+
+    def unscale(self, optimizer: Any) -> None:
+        """Divide the gradients of an optimizer's parameters by the scale, in place, to look at them or to clip them.
+
+        The gradients of half parameters become float32, since the half type may not hold what scaling has saved.
+
+        Raises:
+            GradientError: if that was done already, or there is nothing to unscale.
+        """
+        title = f"{type(self).__name__}.unscale"
+        kind = type(optimizer).__name__
+        known = self._steps.get(id(optimizer))
+        if known is not None:
+            done = "has stepped" if known.has_stepped else "had its gradients unscaled"
+            raise GradientError(f"{title}: this {kind} {done} since the last update(); call update() first.")
+        parameters = parameters_of(title, optimizer)
+        if not self._is_scaled:
+            raise GradientError(
+                f"{title}: no loss was scaled since the last update(); call scaler.scale(loss).backward() first."
+            )
+        with_gradient = [p for p in parameters if p.extras is not None and p.extras.grad is not None]
+        if not with_gradient:
+            raise GradientError(
+                f"{title}: no parameter of this {kind} has a gradient; call scaler.scale(loss).backward() first."
+            )
+        self._watched = None
+        for parameter in with_gradient:
+            if id(parameter) not in self._unscaled:
+                self._unscaled[id(parameter)] = (parameter, unscale_gradient(parameter, 1.0 / self._scale))
+        overflow = not all(self._unscaled[id(parameter)][1] for parameter in with_gradient)
+        self._steps[id(optimizer)] = _Step(optimizer, overflow)
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Unscale the gradients if need be, and let the optimizer step unless one of them is not finite.
+
+        Args:
+            optimizer: one with parameters of its own.
+            *args: what its `step` takes.
+            **kwargs: the same, by name.
+
+        Returns:
+            What the optimizer's `step` returns; None if it was skipped.
+
+        Raises:
+            GradientError: if it stepped already since the last update, or there are no gradients.
+        """
+        title = f"{type(self).__name__}.step"
+        known = self._steps.get(id(optimizer))
+        if known is not None and known.has_stepped:
+            raise GradientError(
+                f"{title}: this {type(optimizer).__name__} has stepped since the last update(); call update() after "
+                "the optimizers have stepped."
+            )
+        if args and callable(args[0]) and not isinstance(args[0], Value):
+            raise OperandError(f"{title}: a function that computes the loss cannot be scaled; call backward() first.")
+        if known is None:
+            self.unscale(optimizer)
+            known = self._steps[id(optimizer)]
+        known.has_stepped = True
+        return None if known.overflow else optimizer.step(*args, **kwargs)
+
+    def update(self) -> None:
+        """End a step: adapt the scale to whether gradients overflowed. Once for all optimizers.
+
+        Raises:
+            GradientError: if no gradients were unscaled since the last update.
+        """
+        if not self._steps:
+            raise GradientError(
+                f"{type(self).__name__}.update: no gradients were unscaled since the last update(); call "
+                "scaler.step(optimizer), instead of optimizer.step(), before it."
+            )
+        overflow = any(step.overflow for step in self._steps.values())
+        bad = [parameter for parameter, is_fine in self._unscaled.values() if not is_fine]
+        loss = self._loss() if self._loss is not None else None
+        self._forget_step()
+        self._end_step(overflow, lambda: first_overflow(loss, bad))
+
+    def _end_step(self, overflow: bool, find: Callable[[], str]) -> None:
+        """Adapt the scale and count; `find` names the first op that overflowed, for a warning."""
+        self.overflow = overflow
+        self.skipped = self.skipped + 1 if overflow else 0
+        self._adapt(overflow)
+        if overflow and self.skipped % self._warn_after == 0:
+            code, lasti = call_site(sys._getframe())
+            line = next((n for start, stop, n in code.co_lines() if start <= lasti < stop and n), code.co_firstlineno)
+            text = (
+                f"LossScaler: {self.skipped} steps in a row were skipped, since gradients were not finite; the scale "
+                f"is {self._scale:g} now.{find()} A smaller learning rate, or keep_fp32_ops for that op, may help."
+            )
+            warnings.warn_explicit(text, RuntimeWarning, code.co_filename, line)
+
+    def _adapt(self, overflow: bool) -> None:
+        """Change the scale after a step."""
+
+    # What tapes do by themselves.
+    def scaled_seed(self, seed: Any) -> Any:
+        """Return the cotangent that a sweep starts from, times the scale."""
+        return self._times_scale(seed)
+
+    def unscale_found(self, found: dict[Any, Any], targets: Sequence[Value]) -> bool:
+        """Unscale what a sweep found, adapt the scale, and say whether something overflowed: then `found` is empty."""
+        bad = []
+        with np.errstate(all="ignore"):
+            for link in list(found):
+                found[link] = found[link] * (1.0 / self._scale)
+                array = found[link].array if isinstance(found[link], Value) else found[link]
+                # What is too large for a half leaf overflows when it is delivered.
+                if not is_finite(to_half(array, link.dtype) if link.dtype in HALF_DTYPES else array):
+                    bad.append(link)
+        if bad:
+            found.clear()
+        parameters = [link for link in bad if isinstance(link, Value)]
+        self._end_step(bool(bad), lambda: first_overflow(targets[0], parameters))
+        return bool(bad)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it takes to continue elsewhere: the scale, the counts and the settings."""
+        return {"scale": self._scale, "skipped": self.skipped, **self._settings()}
+
+    def _settings(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned; nothing changes if it does not fit."""
+        title = f"{type(self).__name__}.load_state_dict"
+        expected = self.state_dict()
+        if not isinstance(saved, dict) or not {*expected} - {"skipped"} <= {*saved}:
+            raise ArgumentError(f"{title}: the state of this scaler is a dict with {', '.join(map(repr, expected))}.")
+        self._load({name: value.item() if hasattr(value, "item") else value for name, value in saved.items()})
+        self.skipped = int(saved.get("skipped", 0))
+        self._forget_step()
+
+    def _load(self, saved: dict[str, Any]) -> None:
+        self._scale = _as_scale("scale", saved["scale"])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: scale {self._scale:g}, {self.skipped} steps skipped in a row>"
+
+
+class StaticScaler(LossScaler):
+    """Scale losses by a number that stays. Steps whose gradients are not finite are skipped all the same.
+
+    Args:
+        scale: the factor.
+        warn_after: warn whenever so many steps in a row were skipped.
+
+    Example:
+        >>> nt.LossScaler.Static(128.0).get_scale()
+        128.0
+    """
+
+    def __init__(self, scale: float, warn_after: int = 10) -> None:
+        super().__init__(_as_scale("scale", scale), warn_after)
+
+
+class DynamicScaler(LossScaler):
+    """Scale losses by a number that grows while gradients are finite, and shrinks when they are not.
+
+    Args:
+        init_scale: the first factor.
+        growth_factor: what it is multiplied by after `growth_interval` good steps in a row.
+        backoff_factor: what it is multiplied by after an overflow.
+        growth_interval: after how many good steps in a row it grows.
+        min_scale: the least factor.
+        max_scale: the largest factor.
+        warn_after: warn whenever so many steps in a row were skipped, and name the op where it began.
+
+    Example:
+        >>> scaler = nt.LossScaler.Dynamic(init_scale=1024.0)
+        >>> w = nt.tensor([1.0], requires_grad=True)
+        >>> optimizer = nt.optim.SGD([w], lr=0.5)
+        >>> scaler.scale((w * w).sum()).backward()
+        >>> scaler.step(optimizer)
+        >>> scaler.update()
+        >>> w.tolist()
+        [0.0]
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        *,
+        min_scale: float = 2.0**-32,
+        max_scale: float = 2.0**64,
+        warn_after: int = 10,
+    ) -> None:
+        super().__init__(_as_scale("init_scale", init_scale), warn_after)
+        self._set(growth_factor, backoff_factor, growth_interval, min_scale, max_scale)
+        if not self.min_scale <= self._scale <= self.max_scale:
+            raise ArgumentError(
+                f"LossScaler: init_scale is {init_scale!r}; it must lie between min_scale ({min_scale!r}) and "
+                f"max_scale ({max_scale!r})."
+            )
+        #: How many good steps there were since the scale last changed.
+        self.good_steps = 0
+
+    def _set(self, growth: Any, backoff: Any, interval: Any, least: Any, most: Any) -> None:
+        if not _is_number(growth) or not 1.0 < growth < math.inf:
+            raise ArgumentError(f"LossScaler: growth_factor is {growth!r}; it must be a number above 1.")
+        if not _is_number(backoff) or not 0.0 < backoff < 1.0:
+            raise ArgumentError(f"LossScaler: backoff_factor is {backoff!r}; it must be a number between 0 and 1.")
+        count = _as_count("growth_interval", interval)
+        bounds = _as_scale("min_scale", least), _as_scale("max_scale", most)
+        self.growth_factor, self.backoff_factor, self.growth_interval = float(growth), float(backoff), count
+        self.min_scale, self.max_scale = bounds
+
+    def _adapt(self, overflow: bool) -> None:
+        if overflow:
+            self.good_steps = 0
+            self._scale = max(self._scale * self.backoff_factor, self.min_scale)
+            return
+        self.good_steps += 1
+        if self.good_steps == self.growth_interval:
+            self.good_steps = 0
+            self._scale = min(self._scale * self.growth_factor, self.max_scale)
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "good_steps": self.good_steps,
+            "growth_factor": self.growth_factor,
+            "backoff_factor": self.backoff_factor,
+            "growth_interval": self.growth_interval,
+            "min_scale": self.min_scale,
+            "max_scale": self.max_scale,
+        }
+
+    def _load(self, saved: dict[str, Any]) -> None:
+        scale = _as_scale("scale", saved["scale"])
+        names = ("growth_factor", "backoff_factor", "growth_interval", "min_scale", "max_scale")
+        self._set(*(saved[name] for name in names))
+        self._scale = scale
+        self.good_steps = int(saved["good_steps"])
+
+
+LossScaler.Dynamic = DynamicScaler
+LossScaler.Static = StaticScaler
+
+
+def scaler_of(config: AmpConfig) -> LossScaler | None:
+    """Return the scaler of a configuration: its own for float16 if it names none; None if it scales nothing."""
+    given = config.loss_scaler
+    if given is not None and not isinstance(given, LossScaler):
+        raise OperandError(
+            f"AmpConfig: loss_scaler is of type {type(given).__name__}; it must be an nt.LossScaler.Dynamic() or "
+            ".Static(scale)."
+        )
+    if not config.enabled:
+        return None
+    if given is None and config.precision_mode is PrecisionMode.FLOAT16:
+        if not config.own_scaler:
+            config.own_scaler.append(DynamicScaler())
+        return config.own_scaler[0]  # type: ignore[no-any-return]
+    return given
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _as_scale(name: str, value: Any) -> float:
+    if not _is_number(value) or not 0.0 < value <= float(np.finfo(np.float32).max):
+        raise ArgumentError(f"LossScaler: {name} is {value!r}; it must be a positive number that float32 can hold.")
+    return float(value)
+
+
+def _as_count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ArgumentError(f"LossScaler: {name} is {value!r}; it must be a positive integer.")
+    return int(value)

@@ -1,0 +1,267 @@
+"""What half inputs give: finite and right to the last places at the edge of float16; sums correctly rounded."""
+
+import math
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import numtape as nt
+
+HALVES = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
+LARGEST = 65504.0
+
+
+def ulp_of(x, dtype):
+    """Return the distance between neighbouring numbers of a dtype around float64 numbers."""
+    info = ml_dtypes.finfo(dtype)
+    exponent = np.floor(np.log2(np.maximum(np.abs(x), float(info.smallest_normal))))
+    return 2.0 ** (exponent - info.nmant)
+
+
+def assert_within_ulps(found, expected, ulps):
+    """Assert that a half array is finite and within so many units of the last place of float64 numbers."""
+    values = np.asarray(found).astype(np.float64)
+    assert np.isfinite(values).all()
+    distance = np.abs(values - expected) / ulp_of(expected, np.asarray(found).dtype)
+    assert distance.max() <= ulps
+
+
+def at_the_edge(shape, dtype, seed=0):
+    """Return numbers of both signs up to the largest of float16, some of them equal to it."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-LARGEST, LARGEST, shape)
+    x[rng.random(shape) < 0.1] = LARGEST
+    return x.astype(dtype)
+
+
+def near_the_edge(shape, dtype, seed=0):
+    """Return large numbers that differ in their last digits only, so that differences of them are small."""
+    rng = np.random.default_rng(seed)
+    return (60000.0 + 64.0 * rng.integers(0, 8, shape)).astype(dtype)
+
+
+INPUTS = {"all over": at_the_edge, "close together": near_the_edge}
+
+
+def softmax(x, axis=-1):
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def log_softmax(x):
+    shifted = x - x.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def logsumexp(x):
+    top = x.max(-1)
+    return top + np.log(np.exp(x - top[..., None]).sum(-1))
+
+
+def normalised(x, over, eps=1e-5):
+    return (x - x.mean(over, keepdims=True)) / np.sqrt(x.var(over, keepdims=True) + eps)
+
+
+def grouped(x, groups):
+    return normalised(x.reshape(x.shape[0], groups, -1), 2).reshape(x.shape)
+
+
+RUNNING = np.linspace(-60000.0, 60000.0, 6), np.linspace(1e6, 1e9, 6)
+
+
+def by_running(x):
+    mean, var = (each.astype(np.float32).astype(np.float64)[:, None] for each in RUNNING)
+    return (x - mean) / np.sqrt(var + 1e-5)
+
+
+def batch_norm(x):
+    return nt.batch_norm(x, None, None, training=True)
+
+
+def batch_norm_by_running(x):
+    return nt.batch_norm(x, *(each.astype(np.float32) for each in RUNNING))
+
+
+FUNCTIONS = {
+    "softmax": (nt.softmax, softmax),
+    "softmax along the first axis": (lambda x: nt.softmax(x, axis=0), lambda x: softmax(x, 0)),
+    "log_softmax": (nt.log_softmax, log_softmax),
+    "logsumexp": (lambda x: nt.logsumexp(x, axis=-1), logsumexp),
+    "layer_norm": (lambda x: nt.layer_norm(x, x.shape[-1:]), lambda x: normalised(x, -1)),
+    "rms_norm": (
+        lambda x: nt.rms_norm(x, x.shape[-1:], eps=1e-5),
+        lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5),
+    ),
+    "batch_norm": (batch_norm, lambda x: normalised(x, (0, 2))),
+    "batch_norm by running statistics": (batch_norm_by_running, by_running),
+    "group_norm": (lambda x: nt.group_norm(x, 2), lambda x: grouped(x, 2)),
+    "instance_norm": (nt.instance_norm, lambda x: normalised(x, 2)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("inputs", INPUTS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_at_the_edge_of_float16_results_are_finite_and_right_to_two_places(name, inputs, dtype):
+    function, reference = FUNCTIONS[name]
+    for seed, shape in enumerate([(4, 6, 8), (3, 6, 50), (2, 6, 1000)]):
+        x = INPUTS[inputs](shape, dtype, seed)
+        expected = reference(x.astype(np.float64))
+        found = function(nt.tensor(x))
+        assert found.dtype == dtype
+        # A logarithm of a probability may lie beyond the dtype, and nothing else here.
+        fits = np.abs(expected) < LARGEST if name == "log_softmax" else np.full(expected.shape, True)
+        assert_within_ulps(found.numpy()[fits], expected[fits], 2)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_layers_of_constants_give_zeros_at_the_edge(dtype):
+    x = nt.tensor(np.full((2, 4, 6), LARGEST).astype(dtype))
+    for found in (nt.layer_norm(x, (6,)), nt.group_norm(x, 2), nt.instance_norm(x), batch_norm(x)):
+        assert not found.numpy().astype(np.float64).any()
+
+
+def rounded_to_half(exact, dtype):
+    """Return the half number next to a fraction, ties to even, found among all half numbers."""
+    with np.errstate(invalid="ignore"):
+        patterns = np.arange(2**16, dtype=np.uint16).view(dtype)
+        finite = patterns[np.isfinite(patterns.astype(np.float64))]
+    numbers, where = np.unique(finite.astype(np.float64), return_index=True)
+    top = Fraction(float(numbers[-1]))
+    step = top - Fraction(float(numbers[-2]))
+    if abs(exact) >= top + step / 2:
+        return math.copysign(math.inf, exact)
+    above = int(np.searchsorted(numbers, float(exact)))
+    around = range(max(above - 2, 0), min(above + 3, len(numbers)))
+    is_odd = finite[where].view(np.uint16) & 1
+    return float(numbers[min(around, key=lambda i: (abs(Fraction(float(numbers[i])) - exact), is_odd[i]))])
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_sums_are_correctly_rounded_and_infinite_where_that_overflows(dtype):
+    rng = np.random.default_rng(3)
+    overflows = 0
+    for size in (1, 2, 3, 10, 100, 5000):
+        for scale in (1e-6, 1.0, LARGEST):
+            for _ in range(5):
+                x = (rng.uniform(-1, 1, size) * scale).astype(dtype)
+                expected = rounded_to_half(sum(map(Fraction, x.astype(float).tolist())), dtype)
+                assert float(nt.sum(nt.tensor(x)).numpy()) == expected
+                assert float(nt.sum(nt.tensor(x[:, None]), axis=0).numpy()[0]) == expected
+                overflows += math.isinf(expected)
+    assert overflows > 0 or dtype == nt.bfloat16
+
+
+def test_a_sum_whose_float32_value_is_a_tie_is_rounded_by_its_exact_value():
+    # 1 + 2**-11 lies between two neighbours of float16; what is added is below the last place of float32.
+    x = np.array([1.0, 2.0**-11, 2.0**-24], np.float16)
+    big = np.concatenate([x, [2048.0, -2048.0]]).astype(np.float16)
+    assert float(nt.sum(nt.tensor(big)).numpy()) == 1.0 + 2.0**-10
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_norms_are_correctly_rounded_and_infinite_where_that_overflows(dtype):
+    rng = np.random.default_rng(4)
+    for size in (1, 2, 10, 300):
+        for scale in (1e-6, 1.0, LARGEST):
+            x = (rng.uniform(-1, 1, size) * scale).astype(dtype)
+            squares = sum(Fraction(v) ** 2 for v in x.astype(float).tolist())
+            expected = rounded_to_half(Fraction(math.isqrt(int(squares * 4**80))) / 2**80, dtype)
+            assert float(nt.norm(nt.tensor(x)).numpy()) == expected
+            assert float(nt.vector_norm(nt.tensor(x[None]), axis=1).numpy()[0]) == expected
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_norm_beyond_the_largest_number_is_infinite_and_one_below_it_is_not():
+    assert float(nt.norm(nt.tensor([60000.0, 60000.0], dtype=nt.float16))) == math.inf
+    assert float(nt.norm(nt.tensor([45000.0, 45000.0], dtype=nt.float16))) == 63616.0
+    # The squares of these are beyond float32; the root of 2 in bfloat16 is 181 / 128.
+    assert float(nt.norm(nt.tensor([2.0**126, 2.0**126], dtype=nt.bfloat16))) == 2.0**126 * 181 / 128
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("draw", ["ones", "normal", "cancelling"])
+def test_sums_of_a_million_are_right_to_two_places(draw, dtype):
+    rng = np.random.default_rng(5)
+    x = {
+        "ones": np.full(10**6, 0.01),
+        "normal": rng.standard_normal(10**6),
+        "cancelling": np.concatenate([np.full(500_000, 60000.0), np.full(499_999, -60000.0), [-59999.5]]),
+    }[draw].astype(dtype)
+    exact = math.fsum(x.astype(np.float64).tolist())
+    assert_within_ulps(nt.sum(nt.tensor(x)).numpy(), exact, 2)
+    columns = nt.sum(nt.tensor(x.reshape(1000, 1000)), axis=0).numpy()
+    fits = np.isfinite(columns.astype(float))
+    assert_within_ulps(columns[fits], x.astype(np.float64).reshape(1000, 1000).sum(axis=0)[fits], 2)
+
+
+def test_gradients_of_half_leaves_are_half_and_carried_in_float32():
+    # In float16, 2**-20 times 2**-6 would be lost on the way.
+    x = nt.tensor([1.0], dtype=nt.float16, requires_grad=True)
+    (((x * 2.0**-20) * 2.0**-6) * 2.0**26).sum().backward()
+    assert x.grad.dtype == nt.float16
+    assert x.grad.tolist() == [1.0]
+
+
+# Training: the accuracy of float32, in both half types.
+
+
+def convolutions(stream):
+    return nt.nn.Sequential(
+        nt.nn.Conv2d(1, 8, 3, stride=2, padding=1, rng=stream),
+        nt.nn.ReLU(),
+        nt.nn.Conv2d(8, 16, 3, padding=1, rng=stream),
+        nt.nn.ReLU(),
+        nt.nn.Flatten(),
+        nt.nn.Linear(256, 10, rng=stream),
+    )
+
+
+class RowTransformer(nt.nn.Module):
+    """One encoder layer whose words are the rows of an image."""
+
+    def __init__(self, stream):
+        self.embed = nt.nn.Linear(8, 32, rng=stream)
+        self.place = nt.nn.Parameter(0.1 * nt.randn(8, 32, rng=stream))
+        self.layer = nt.nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True, norm_first=True, rng=stream)
+        self.head = nt.nn.Linear(256, 10, rng=stream)
+
+    def forward(self, images):
+        words = self.embed(images.reshape(-1, 8, 8)) + self.place
+        return self.head(self.layer(words).reshape(len(words), -1))
+
+
+def points(make, precision, epochs=8, seed=1):
+    """Train on digits under a config; return how many of all digits are right, in percent."""
+    model = make(nt.Generator(seed))
+    images, labels = nt.data.digits("train")
+    optimizer = nt.optim.Adam(model.parameters(), lr=1e-2)
+    batches = len(images) // 64
+    schedule = nt.optim.OneCycleLR(optimizer, 1e-2, total_steps=epochs * batches)
+    config = nt.AmpConfig(precision_mode=precision)
+    for epoch in range(epochs):
+        order = np.random.default_rng([seed, epoch]).permutation(len(images))
+        for part in np.array_split(order, batches):
+            optimizer.zero_grad()
+            with nt.GradientTape.with_amp_config(config) as tape:
+                loss = nt.cross_entropy(model(images[part]), labels[part])
+            optimizer.step(tape.backward(loss))
+            schedule.step()
+    images, labels = nt.data.digits()
+    with nt.no_grad(), nt.autocast(precision):
+        right = model(images).argmax(axis=-1) == labels
+    return 100.0 * float(right.numpy().mean())
+
+
+@pytest.mark.parametrize("make", [convolutions, RowTransformer])
+def test_a_model_learns_digits_as_well_in_half_precision(make):
+    plain = points(make, "float32")
+    assert plain > 98.0
+    assert points(make, "bfloat16") >= plain - 0.3
+    assert points(make, "float16") >= plain - 0.3
