@@ -35,7 +35,7 @@ NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - set(SCIENCE))
 def test_there_is_a_test_for_every_example():
     tests = [name for name in globals() if name.startswith("test_")]
     tests += re.findall(r"^def (test_\w+)", (Path(__file__).parent / "test_science_examples.py").read_text(), re.M)
-    assert len(NAMES) == 12
+    assert len(NAMES) == 13
     assert [name for name in NAMES + SCIENCE if not any(test.startswith(f"test_{name}_") for test in tests)] == []
 
 
@@ -200,3 +200,12 @@ def test_multi_task_explains_both_with_one_tape(capsys):
     assert found["r2"] > 0.8
     assert found["apart"] < 1e-5
     assert "agreement on the shared layer" in capsys.readouterr().out
+
+
+def test_mixed_precision_learns_as_float32_does_and_keeps_half(capsys):
+    found = run("mixed_precision", epochs=2)
+    assert found["float32"][0] > 0.9
+    for precision in ("bfloat16", "float16"):
+        assert found[precision][0] > found["float32"][0] - 0.03
+        assert found[precision][1] < 0.6 * found["float32"][1]
+    assert "of unseen digits are right" in capsys.readouterr().out

@@ -44,7 +44,7 @@ def test_public_functions_have_a_docstring_with_an_example(name):
 
 
 def test_names_of_later_issues_are_absent_not_stubs():
-    for name in ("autocast", "compile", "implicit"):
+    for name in ("compile", "distributed"):
         assert not hasattr(nt, name)
 
 

@@ -2,8 +2,8 @@
 
 Three documents: hodu's gradient tape guide, ML Odyssey's page on automatic differentiation and TenfloweRS' guide.
 hodu's also exists in Korean, with the same blocks, and as a copy from a package page: one translation serves all three.
-A test is named after the document and the section of its block. A block that only a later issue makes possible stands
-in LATER.
+A test is named after the document and the section of its block. Blocks on profiling, mixed precision and determinism
+stand with the tests of these parts.
 """
 
 import gc
@@ -17,47 +17,6 @@ import pytest
 import numtape as nt
 from numtape.core.record import Record
 from numtape.errors import ClosedError, ShapeError, TapeConsumedError
-
-PRECISION = "Precision and determinism"
-
-#: The blocks, or parts of blocks, that wait for an issue.
-LATER = {
-    "TenfloweRS: 2. Mixed Precision Training": PRECISION,
-    "TenfloweRS: GradientTape, with_amp_config": PRECISION,
-    "TenfloweRS: AmpConfig": PRECISION,
-}
-
-#: The names that these blocks need; when one lands, its rows above become tests.
-NEEDED = {
-    "TenfloweRS: 2. Mixed Precision Training": [
-        "AmpConfig",
-        "PrecisionMode",
-        "LossScaler",
-        "GradientTape.with_amp_config",
-    ],
-    "TenfloweRS: GradientTape, with_amp_config": ["GradientTape.with_amp_config"],
-    "TenfloweRS: AmpConfig": ["AmpConfig"],
-}
-
-
-def has(dotted):
-    found = nt
-    for name in dotted.split("."):
-        if not hasattr(found, name):
-            return False
-        found = getattr(found, name)
-    return True
-
-
-@pytest.mark.parametrize("block", LATER)
-def test_a_block_for_later_needs_names_that_are_still_absent(block):
-    assert LATER[block] == PRECISION
-    assert [name for name in NEEDED[block] if has(name)] == []
-
-
-def test_every_block_for_later_says_what_it_needs():
-    assert list(LATER) == list(NEEDED)
-    assert all(NEEDED.values())
 
 
 def live_records():

@@ -11,11 +11,13 @@ from .api import grad as grad
 from .api import jvp as jvp
 from .api import value_and_grad as value_and_grad
 from .api import vjp as vjp
+from .config import AmpConfig as AmpConfig
 from .config import BenchmarkConfig as BenchmarkConfig
 from .config import CheckpointConfig as CheckpointConfig
 from .config import CheckpointStrategy as CheckpointStrategy
 from .config import DeterministicConfig as DeterministicConfig
 from .config import DeterministicMode as DeterministicMode
+from .config import PrecisionMode as PrecisionMode
 from .config import SchedulerConfig as SchedulerConfig
 from .config import SchedulingStrategy as SchedulingStrategy
 from .contexts import GradientContext as GradientContext
@@ -119,13 +121,19 @@ if _TYPE_CHECKING:
     from .transforms.custom import custom_gradient as custom_gradient
     from .transforms.custom_ops import custom_op as custom_op
     from .transforms.determinism import deterministic as deterministic
+    from .transforms.grad_scaler import GradScaler as GradScaler
     from .transforms.loops import checkpoint_loop as checkpoint_loop
+    from .transforms.precision import autocast as autocast
+    from .transforms.scaling import LossScaler as LossScaler
 
 #: What is imported when it is first asked for, and from where: not every program needs it.
 _LAZY = {
     "PerformanceBenchmark": "insight.benchmark",
     "Checkpoints": "serialization.rotation",
     "GradientAccumulator": "accumulation",
+    "GradScaler": "transforms.grad_scaler",
+    "LossScaler": "transforms.scaling",
+    "autocast": "transforms.precision",
     "accumulate_gradients": "accumulation",
     "clip_grad_norm": "gradient_clipping",
     "clip_grad_norm_": "gradient_clipping",

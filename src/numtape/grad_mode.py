@@ -36,10 +36,11 @@ class _GradMode:
         self._entered.pop().__exit__(*exc)
 
     def __call__(self, function: F) -> F:
-        return _decorated(type(self).__name__, function, self._grad)
+        return decorated(type(self).__name__, function, lambda: entered(grad=self._grad))
 
 
-def _decorated(name: str, function: F, grad: bool) -> F:
+def decorated(name: str, function: F, scope: Callable[[], entered]) -> F:
+    """Return a function, a generator function or a coroutine function that runs in a scope of its own at each call."""
     if not callable(function):
         raise OperandError(
             f"{name}: decorates functions, not {type(function).__name__}; for a block, write `with nt.{name}(...):`."
@@ -51,21 +52,21 @@ def _decorated(name: str, function: F, grad: bool) -> F:
 
         @functools.wraps(function)
         def generate(*args: Any, **kwargs: Any) -> Any:
-            return _stepwise(function(*args, **kwargs), grad)
+            return _stepwise(function(*args, **kwargs), scope)
 
         wrapped = generate
     elif inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def wait(*args: Any, **kwargs: Any) -> Any:
-            return await _Stepwise(function(*args, **kwargs), grad)
+            return await _Stepwise(function(*args, **kwargs), scope)
 
         wrapped = wait
     else:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with entered(grad=grad):
+            with scope():
                 return function(*args, **kwargs)
 
         wrapped = call
@@ -73,11 +74,11 @@ def _decorated(name: str, function: F, grad: bool) -> F:
     return result
 
 
-def _stepwise(generator: Generator[Any, Any, Any], grad: bool) -> Generator[Any, Any, Any]:
-    """Run each step of a generator in a mode of its own, so that the mode does not leak to the caller between steps."""
+def _stepwise(generator: Generator[Any, Any, Any], scope: Callable[[], entered]) -> Generator[Any, Any, Any]:
+    """Run each step of a generator in a scope of its own, so that none leaks to the caller between steps."""
     step = functools.partial(generator.send, None)
     while True:
-        with entered(grad=grad):
+        with scope():
             try:
                 item = step()
             except StopIteration as stop:
@@ -85,7 +86,7 @@ def _stepwise(generator: Generator[Any, Any, Any], grad: bool) -> Generator[Any,
         try:
             step = functools.partial(generator.send, (yield item))
         except GeneratorExit:
-            with entered(grad=grad):
+            with scope():
                 generator.close()
             raise
         except BaseException as error:
@@ -95,8 +96,8 @@ def _stepwise(generator: Generator[Any, Any, Any], grad: bool) -> Generator[Any,
 class _Stepwise:
     """What a decorated coroutine awaits."""
 
-    def __init__(self, coroutine: Any, grad: bool) -> None:
-        self._steps = _stepwise(coroutine.__await__(), grad)
+    def __init__(self, coroutine: Any, scope: Callable[[], entered]) -> None:
+        self._steps = _stepwise(coroutine.__await__(), scope)
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._steps
@@ -156,7 +157,7 @@ class set_grad_enabled:
 
     def __call__(self, function: F) -> F:
         change(grad=self._before)
-        return _decorated("set_grad_enabled", function, self._grad)
+        return decorated("set_grad_enabled", function, lambda: entered(grad=self._grad))
 
 
 def is_grad_enabled() -> bool:

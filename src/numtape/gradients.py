@@ -1,8 +1,9 @@
 """The map from tensors to gradients that a backward returns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from . import tree
 from .core.gradients import link_of
 from .core.record import Record
 from .core.value import Value
@@ -19,9 +20,20 @@ class Gradients:
     `items`, `tensors`, iteration and the length are those of leaves and watched tensors. With ``keep="all"``, ``x in
     grads`` and ``grads[x]`` know intermediate results as well; they are not listed, since the map does not keep them
     alive.
+
+    Under loss scaling, `overflow` says that something was not finite: then the map is empty, and nothing was delivered.
     """
 
-    def __init__(self, tensors: list[Tensor], gradients: list[Tensor], delivered: set[int], left: str = "") -> None:
+    def __init__(
+        self,
+        tensors: list[Tensor],
+        gradients: list[Tensor],
+        delivered: set[int],
+        left: str = "",
+        overflow: bool = False,
+    ) -> None:
+        #: Whether gradients overflowed, so that there are none.
+        self.overflow = overflow
         self._tensors = tensors
         self._by_link = {link_of(t): g for t, g in zip(tensors, gradients, strict=True)}
         self._intermediates: dict[Any, Tensor] = {}
@@ -71,5 +83,19 @@ class Gradients:
         return iter(self._tensors)
 
     def __repr__(self) -> str:
+        if self.overflow:
+            return "Gradients(overflow)"
         names = ", ".join(t.name or f"tensor{list(t.shape)}" for t in self._tensors)
         return f"Gradients({names})"
+
+
+class ScaledGradients(list[Any]):
+    """The gradients of several sources under loss scaling: a list; all None if `overflow` is True."""
+
+    def __init__(self, gradients: Iterable[Any], overflow: bool) -> None:
+        super().__init__(gradients)
+        #: Whether gradients overflowed, so that there are none.
+        self.overflow = overflow
+
+
+tree.register(ScaledGradients, lambda grads: grads, lambda grads, new: ScaledGradients(new, grads.overflow))

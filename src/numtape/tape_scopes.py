@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from .transforms.determinism import deterministic as Deterministic
     from .transforms.dropping import Dropping
     from .transforms.planning import Plan
+    from .transforms.precision import Casting
+    from .transforms.scaling import LossScaler
 
 
 def given(*scopes: Scope | None) -> tuple[Scope, ...]:
@@ -33,6 +35,26 @@ def dropping_of(checkpoint: Any) -> "Dropping | None":
 
     check_kind("checkpoint", CheckpointConfig, checkpoint)
     return dropping(checkpoint)
+
+
+def casting_of(amp: Any) -> "Casting | None":
+    """Return the scope of an `AmpConfig`."""
+    if amp is None:
+        return None
+    from .config import AmpConfig
+    from .transforms.precision import casting_of
+
+    check_kind("amp", AmpConfig, amp)
+    return casting_of(amp)
+
+
+def scaler_of(amp: Any) -> "LossScaler | None":
+    """Return what an `AmpConfig` scales losses with."""
+    if amp is None:
+        return None
+    from .transforms.scaling import scaler_of
+
+    return scaler_of(amp)
 
 
 def deterministic_of(config: Any) -> "Deterministic | None":

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import tape_scopes
 from .arguments import as_moved
-from .config import CheckpointConfig, DeterministicConfig, SchedulerConfig, SchedulingStrategy, as_member
+from .config import AmpConfig, CheckpointConfig, DeterministicConfig, SchedulerConfig, SchedulingStrategy, as_member
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import (
@@ -26,11 +26,11 @@ from .core.gradients import (
     zeros_like,
 )
 from .core.record import Record
-from .core.reverse import collect, deliver, is_reached
+from .core.reverse import Cotangents, collect, deliver, is_reached
 from .core.tape import RecordingTape
 from .core.value import Value, wrap
 from .errors import ArgumentError, NotConnectedError, OperandError, TapeConsumedError
-from .gradients import Gradients
+from .gradients import Gradients, ScaledGradients
 from .insight import summary as summaries
 from .jacobians import check_chunk_size, matrix_blocks
 from .recording import Recording
@@ -51,6 +51,8 @@ class Tape(Recording):
         persistent: whether `gradient` may be called more than once.
         watch_all: whether float tensors are watched on first use.
         checkpoint: what is kept of the values recorded inside ``with``; the backward makes the others again.
+        amp: in which precision ops run inside ``with``, and how `backward` and `gradient` scale what they compute. On
+            overflow these deliver nothing, and `overflow` is True.
         scheduler: how `jacobian` is computed: a `SchedulerConfig` or a `HybridScheduler`.
         deterministic: the same bits every time, inside ``with`` and in the derivatives that this tape computes.
 
@@ -69,12 +71,21 @@ class Tape(Recording):
         checkpoint: CheckpointConfig | None = None,
         scheduler: HybridScheduler | SchedulerConfig | None = None,
         deterministic: DeterministicConfig | None = None,
+        amp: AmpConfig | None = None,
     ) -> None:
         self._dropping = tape_scopes.dropping_of(checkpoint)
         self._deterministic = tape_scopes.deterministic_of(deterministic)
-        super().__init__(persistent, watch_all, tape_scopes.given(self._deterministic, self._dropping))
+        casting = tape_scopes.casting_of(amp)
+        super().__init__(persistent, watch_all, tape_scopes.given(self._deterministic, self._dropping, casting))
+        self._scaler = tape_scopes.scaler_of(amp)
+        self._overflow = False
         #: Chooses how `jacobian` is computed; ask it for `last_decision` and `explain()`.
         self.scheduler = scheduler if isinstance(scheduler, HybridScheduler) else HybridScheduler(scheduler)
+
+    @property
+    def overflow(self) -> bool:
+        """Whether the last `backward` or `gradient` overflowed under loss scaling, and so delivered nothing."""
+        return self._overflow
 
     def gradient(self, targets: Any, sources: Any, output_gradients: Any = None, unconnected: str = "none") -> Any:
         """Return the derivatives of the targets by each source; targets that are not scalar count as their sum.
@@ -113,11 +124,27 @@ class Tape(Recording):
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
-            found = sweep(target_list, seeds, source_list, create_graph=create_graph)
-        results = [self._result(found, source, target_list, unconnected) for source in source_list]
+            found = self._scaled_sweep(target_list, seeds, source_list, create_graph=create_graph)
+        if self._overflow:
+            results = [None] * len(source_list)
+        else:
+            results = [self._result(found, source, target_list, unconnected) for source in source_list]
         if not self.persistent:
             self._consume()
-        return results[0] if isinstance(sources, Value) else results
+        if isinstance(sources, Value):
+            return results[0]
+        return results if self._scaler is None else ScaledGradients(results, self._overflow)
+
+    def _scaled_sweep(
+        self, targets: Sequence[Value], seeds: Sequence[Any], sources: Sequence[Value] | None, **options: Any
+    ) -> Cotangents:
+        """Run the reverse sweep, by the tape's loss scaler if it has one; on overflow nothing is found."""
+        scaler = self._scaler
+        if scaler is None:
+            return sweep(targets, seeds, sources, **options)
+        found = sweep(targets, [scaler.scaled_seed(seed) for seed in seeds], sources, **options)
+        self._overflow = scaler.unscale_found(found, targets)
+        return found
 
     def _result(self, found: dict[Any, Any], source: Tensor, targets: Sequence[Value], unconnected: str) -> Any:
         link = link_of(source)
@@ -166,7 +193,7 @@ class Tape(Recording):
         free = is_last and is_freeable(loss)
         self._prepare([loss], frees=is_last)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
-            found = sweep(
+            found = self._scaled_sweep(
                 [loss],
                 [seed],
                 None,
@@ -200,7 +227,7 @@ class Tape(Recording):
                 delivered.add(link.id)
             tensors.append(link)
             gradients.append(gradient)
-        made = Gradients(tensors, gradients, delivered, self._left())
+        made = Gradients(tensors, gradients, delivered, self._left(), self._overflow)
         made._intermediates = intermediates
         return made
 
@@ -392,13 +419,28 @@ class GradientTape(Tape):
         checkpoint: CheckpointConfig | None = None,
         scheduler: HybridScheduler | SchedulerConfig | None = None,
         deterministic: DeterministicConfig | None = None,
+        amp: AmpConfig | None = None,
     ) -> None:
-        super().__init__(persistent, watch_all, checkpoint, scheduler, deterministic)
+        super().__init__(persistent, watch_all, checkpoint, scheduler, deterministic, amp)
 
     @classmethod
     def with_checkpoint_config(cls, config: CheckpointConfig) -> "GradientTape":
         """Return a tape that keeps of its values what a `CheckpointConfig` says."""
         return cls(checkpoint=config)
+
+    @classmethod
+    def with_amp_config(cls, config: AmpConfig) -> "GradientTape":
+        """Return a tape that computes in mixed precision, and scales what it differentiates, as an `AmpConfig` says.
+
+        Example:
+            >>> w = nt.ones(2, 2, requires_grad=True)
+            >>> with nt.GradientTape.with_amp_config(nt.AmpConfig(precision_mode="float16")) as tape:
+            ...     loss = nt.sum(nt.ones(1, 2) @ w)
+            >>> grads = tape.backward(loss)
+            >>> grads.overflow, w.grad.tolist()
+            (False, [[1.0, 1.0], [1.0, 1.0]])
+        """
+        return cls(amp=config)
 
     @classmethod
     def with_deterministic_config(cls, config: DeterministicConfig) -> "GradientTape":

@@ -12,6 +12,7 @@ The decorated function is the forward: arrays positional-only, static parameters
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..errors import ArgumentError, OperandError
 from . import batching
 from .apply import apply
 from .binding import bind_params, fill_operands, take_out, takes_axis, with_spellings
+from .context import casting, peek
 from .faces import binary, single, unary
 from .inplace import write_op
 from .op import NON_DIFFERENTIABLE, REQUIRED, Composite, Facts, Marker, Op, Structure
@@ -164,18 +166,38 @@ def discrete(
     return decorate
 
 
-def composed(**facts: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Register a function that is made of ops, with the facts that tests and documents use."""
+def composed(*, rounds_once: bool = False, **facts: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Register a function that is made of ops, with the facts that tests and documents use.
+
+    Args:
+        rounds_once: whether half operands are widened first and only the result is rounded, not that of each op.
+        **facts: as in `Facts`.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = cast(Any, function).__name__.strip("_")
-        face = with_spellings(function)
-        if facts.get("precision") == "widen":
-            face = _widened(face)
-        entry = Composite(name, face, Facts(**{"cost": _free, **_as_tuples(facts)}))
+        spelled = with_spellings(function)
+        face = _widened(spelled) if rounds_once else spelled
+        entry = Composite(name, face, Facts(**{"cost": _free, **_as_tuples(facts)}), spelled, rounds_once)
+        if entry.facts.precision != "keep":
+            face = _cast_by_scopes(entry)
+            entry = replace(entry, face=face)
         return cast(Callable[P, R], _register(entry, face))
 
     return decorate
+
+
+def _cast_by_scopes(entry: Composite) -> Callable[..., Any]:
+    """Return the face of a composed function about which a scope that casts has something to say."""
+    plain = entry.face
+
+    @functools.wraps(plain)
+    def face(*args: Any, **kwargs: Any) -> Any:
+        state = peek()
+        caster = casting(state.scopes) if state is not None and state.scopes else None
+        return plain(*args, **kwargs) if caster is None else caster.run_composed(entry, args, kwargs)
+
+    return face
 
 
 def face_of(op_face: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:

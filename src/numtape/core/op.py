@@ -167,7 +167,8 @@ class Facts:
     #: The n-th coefficient of the output as a power series, from n, lists of those of the operands, and one of those of
     #: the output that come before; None stands for zero. Without it, the JVP tells.
     series: Callable[..., Any] | None = None
-    #: What autocast may do: "lower", "keep" or "widen".
+    #: What autocast does with float operands: "lower" takes them to its dtype, "widen" takes halves to float32, "keep"
+    #: leaves them alone. Of a composed function, "lower" leaves it to its ops, and "widen" goes for all of them.
     precision: str = "keep"
     #: Whether the forward may see half arrays as they are.
     native_half: bool = False
@@ -361,3 +362,7 @@ class Composite:
     name: str
     face: Callable[..., Any]
     facts: Facts = field(repr=False)
+    #: The function as it was written, with other spellings of its arguments: what the face runs.
+    function: Callable[..., Any] = field(repr=False)
+    #: Whether half operands are widened first and only the result is rounded.
+    rounds_once: bool = False

@@ -9,7 +9,7 @@ import numpy as np
 from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
 from .apply import PICK, new_record
-from .context import FREED, current
+from .context import FREED, current, entered, without_casts
 from .recompute import raise_freed
 from .record import Block, Gone, Record
 from .restoring import Restorer
@@ -22,7 +22,7 @@ _ndarray = np.ndarray
 class Reader:
     """Finds what rules read: as arrays, or as tensors linked to their records when `cls` is given."""
 
-    __slots__ = ("_restorer", "cls", "current", "restored")
+    __slots__ = ("_restorer", "_uncast", "cls", "current", "restored")
 
     def __init__(
         self, cls: type[Value] | None, records: Sequence[Record] = (), moved: Mapping[Any, Any] = MappingProxyType({})
@@ -33,12 +33,20 @@ class Reader:
         self._restorer = Restorer(records, moved)
         #: The records whose dropped arrays were made again for this sweep.
         self.restored = self._restorer.restored
+        self._uncast: entered | None = None
 
     def __enter__(self) -> None:
-        """Begin a sweep."""
+        """Begin a sweep, whose rules run in the dtypes of their records."""
+        scopes = current().scopes
+        kept = without_casts(scopes)
+        if len(kept) < len(scopes):
+            self._uncast = entered(scopes=kept)
+            self._uncast.__enter__()
 
     def __exit__(self, *exc: object) -> None:
         self._restorer.drop_all()
+        if self._uncast is not None:
+            self._uncast.__exit__()
 
     def pass_by(self, record: Record) -> None:
         """Drop again what was made again for a record that the sweep has passed."""

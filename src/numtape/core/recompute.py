@@ -9,7 +9,11 @@ Invariants:
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
+from ..dtypes import HALF_DTYPES, float32
 from ..errors import FreedError
+from ..kernels.halves import to_float32
 from .apply import PICK, compute
 from .record import Block, Gone, Record
 from .value import Value
@@ -63,7 +67,17 @@ def run_again(record: Record, made: Made) -> Any:
     """Compute the output of a record from its operands: those in `made`, and those at hand."""
     arrays = [_operand(record, position, made) for position in range(len(record.inputs))]
     params = record.params or {}
-    return arrays[0][params["position"]] if record.op is PICK else compute(record.op, arrays, params)
+    if record.op is PICK:
+        return arrays[0][params["position"]]
+    return compute(record.op, _widened(record, arrays), params)
+
+
+def _widened(record: Record, arrays: list[Any]) -> list[Any]:
+    """Return operands as the op got them: where halves gave float32, it got float32."""
+    dtype = record.dtype[0] if isinstance(record.dtype, list) else record.dtype
+    if dtype != float32:
+        return arrays
+    return [to_float32(x) if isinstance(x, np.ndarray) and x.dtype in HALF_DTYPES else x for x in arrays]
 
 
 def _operand(record: Record, position: int, made: Made) -> Any:

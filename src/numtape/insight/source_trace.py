@@ -152,6 +152,9 @@ class Trace:
                 self.values[record] = self.values[record.inputs[0]][params["position"]]
             else:
                 operands = [self.operand(record, position) for position in range(len(record.inputs))]
+                dtype = record.dtype[0] if isinstance(record.dtype, list) else record.dtype
+                if dtype == float32:  # Where halves gave float32, they had been widened.
+                    operands = [self.widened(operand) for operand in operands]
                 self.values[record] = self.run(record.op, operands, params)
 
     def operand(self, record: Record, position: int) -> Any:

@@ -4,17 +4,18 @@ from typing import Any
 
 import numpy as np
 
+from ..core.context import casting, current
 from ..dtypes import is_float
 from ..errors import ArgumentError, DtypeError, OperandError
 
 
 def check_dtype(layer: Any, x: Any, weight: Any) -> None:
-    """Raise if the input has another dtype than the weights: layers do not promote."""
+    """Raise if the input has another dtype than the weights: layers do not promote, but autocast may."""
     name = type(layer).__name__
     dtype = getattr(x, "dtype", None)
     if dtype is None:
         raise OperandError(f"{name}: the input is of type {type(x).__name__}; it must be a tensor or an array.")
-    if dtype != weight.dtype:
+    if dtype != weight.dtype and not (is_float(dtype) and casting(current().scopes)):
         repair = f", or model.to(nt.{dtype})" if is_float(dtype) else ""
         raise DtypeError(
             f"{name}: the input has dtype {dtype} and the weights have {weight.dtype}; use "

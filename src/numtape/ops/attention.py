@@ -44,7 +44,8 @@ _DEAD = np.array([[True, False, True, True], [False, False, False, False], [True
 
 
 @composed(
-    precision="widen",
+    rounds_once=True,
+    precision="lower",
     reference=_attention_reference,
     samples=lambda: [
         sample(*_sides()),

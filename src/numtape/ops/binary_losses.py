@@ -91,6 +91,7 @@ def _shape_mismatch(name: str, prediction: str) -> Any:
 
 
 @composed(
+    precision="widen",
     also=("binary_cross_entropy", "bce"),
     reference=reduced(_bce_reference),
     samples=lambda: [
@@ -176,6 +177,7 @@ def _with_logits_reference(logits: Array, target: Array, weight: Array = None, p
 
 
 @composed(
+    precision="widen",
     also=("binary_cross_entropy_with_logits", "bce_with_logits"),
     reference=reduced(_with_logits_reference),
     samples=lambda: [
@@ -237,6 +239,7 @@ def _signs(*shape: int) -> Any:
 
 
 @composed(
+    precision="widen",
     also=("hinge",),
     kinks="where target * prediction is 1; the derivative there is taken as 0",
     reference=reduced(lambda prediction, target: np.clip(1 - target * prediction, 0, None)),

@@ -240,6 +240,7 @@ def _trapezoids(name: str, y: Array, x: Array, dx: Array, axis: int) -> Array:
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     numpy=np.trapezoid,
     also=("trapz",),
@@ -299,6 +300,7 @@ def _cumulative_reference(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, 
 
 
 @composed(
+    precision="widen",
     reference=_cumulative_reference,
     samples=lambda: [
         sample(values(5)),

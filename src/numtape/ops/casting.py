@@ -1,13 +1,14 @@
 """Change the dtype, or cut the graph."""
 
 from typing import Any
+from typing import cast as cast_to
 
 import numpy as np
 
 from .._typing import Array, Dtype, DtypeLike
 from ..core.context import current
-from ..core.declare import face_of, linear
-from ..core.op import Structure
+from ..core.declare import differentiable, face_of, linear
+from ..core.op import Op, Structure, same
 from ..core.value import Lifted, Value, wrap
 from ..core.write import link_version
 from ..dtypes import as_dtype, float64
@@ -18,8 +19,11 @@ def _cast_batch(op: Any, operands: Any, batched: Any, params: Any) -> Any:
     return cast(operands[0], params["dtype"])
 
 
-@linear(
-    transposes=dict(x=lambda g: g),  # The sweep brings a cotangent to its operand's dtype.
+@differentiable(
+    # The sweeps bring tangents and cotangents to their operand's dtype; those of halves stay float32.
+    vjps=dict(x=same),
+    jvps=dict(x=same),
+    linear=frozenset(("x",)),
     structure=Structure.ELEMENTWISE,
     native_half=True,
     batch=_cast_batch,
@@ -29,6 +33,10 @@ def _cast_batch(op: Any, operands: Any, batched: Any, params: Any) -> Any:
 def _cast(x: Array, /, *, dtype: Dtype) -> Array:
     """Return `x` in another dtype."""
     return x.astype(dtype)
+
+
+#: The op behind `cast`, which autocast records.
+CAST: Op = cast_to(Any, _cast).op
 
 
 @face_of(_cast)

@@ -310,6 +310,7 @@ def _nll_reference(log_probs: Array, target: Array, **params: Any) -> Array:
 
 @composed(
     also=("nll",),
+    rounds_once=True,
     precision="widen",
     reference=_nll_reference,
     samples=lambda: _class_samples("nll_loss", "log_probs", "label_smoothing"),
@@ -364,6 +365,7 @@ def _distributions(*shape: int) -> Any:
 
 
 @composed(
+    precision="widen",
     also=("cross_entropy",),
     kinks="with from_logits=False, where a probability is that small that it is clipped",
     reference=_classes_reference,

@@ -206,6 +206,7 @@ class QRResult(NamedTuple):
 
 
 @composed(
+    precision="widen",
     kinks="where the first columns are linearly dependent",
     numpy=np.linalg.qr,
     samples=lambda: [

@@ -175,6 +175,7 @@ def diag(x: Array, k: int = 0) -> Array:
 
 
 @composed(
+    precision="widen",
     numpy=np.trace,
     samples=lambda: [
         sample(values(3, 3)),

@@ -31,6 +31,7 @@ _KL_REDUCTIONS = ("mean", "batchmean", "sum", "none")
 
 @composed(
     also=("kl_div",),
+    rounds_once=True,
     precision="widen",
     reference=_kl_div_reference,
     samples=lambda: [
@@ -89,6 +90,7 @@ def _poisson_reference(prediction: Array, target: Array, log_input: bool = True,
 
 @composed(
     also=("poisson_nll",),
+    rounds_once=True,
     precision="widen",
     reference=reduced(_poisson_reference),
     samples=lambda: pair_samples(
@@ -132,6 +134,7 @@ def _gaussian_reference(prediction: Array, target: Array, var: Array, eps: float
 
 @composed(
     also=("gaussian_nll",),
+    rounds_once=True,
     precision="widen",
     kinks="where var is eps or less; the derivative there is taken as that at eps from above",
     reference=reduced(_gaussian_reference),

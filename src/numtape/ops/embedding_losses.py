@@ -25,6 +25,7 @@ def _cosine_reference(a: Array, b: Array, target: Array, margin: float = 0.0) ->
 
 @composed(
     also=("cosine_embedding",),
+    rounds_once=True,
     precision="widen",
     kinks="where the cosine is equal to margin; the derivative there is taken as 0",
     reference=reduced(_cosine_reference),
@@ -114,6 +115,7 @@ def _triplet_reference(
 
 @composed(
     also=("triplet_margin_loss", "triplet"),
+    rounds_once=True,
     precision="widen",
     kinks="where the distances differ by margin, and where the vectors of a pair are equal",
     reference=reduced(_triplet_reference),

@@ -320,6 +320,7 @@ def _lstsq_reference(a: Any, b: Any) -> Any:
 
 
 @composed(
+    precision="widen",
     reference=_lstsq_reference,
     samples=lambda: [
         sample(matrices_with(4, 2), values(4, seed=1)),
@@ -381,6 +382,7 @@ numpy_faces[np.linalg.lstsq] = _numpy_lstsq
 
 
 @composed(
+    precision="widen",
     numpy=np.linalg.matrix_power,
     samples=lambda: [
         sample(matrices_with(3, 3), n=2),
@@ -435,6 +437,7 @@ _ORDERS: tuple[Any, ...] = ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
 
 
 @composed(
+    precision="widen",
     numpy=np.linalg.matrix_norm,
     kinks="at 0 for 'fro', where the derivative is taken as 0; where singular values or sums are equal, or zero",
     samples=lambda: [

@@ -202,6 +202,7 @@ def _dot_samples() -> list[Any]:
 
 
 @composed(
+    precision="lower",
     numpy=np.dot,
     samples=lambda: [
         *_dot_samples(),
@@ -242,6 +243,7 @@ def _check_lengths(name: str, a: Shape, b: Shape, b_axis: int) -> None:
 
 
 @composed(
+    precision="lower",
     numpy=np.inner,
     samples=lambda: [
         sample(values(3), values(3, seed=1)),
@@ -281,6 +283,7 @@ def inner(a: Array, b: Array) -> Array:
 
 
 @composed(
+    precision="lower",
     numpy=np.vdot,
     samples=lambda: [
         sample(values(3), values(3, seed=1)),
@@ -320,6 +323,7 @@ def _vecdot_reference(a: Any, b: Any, axis: int = -1) -> Any:
 
 
 @composed(
+    precision="lower",
     numpy=(np.vecdot, np.linalg.vecdot),
     reference=_vecdot_reference,
     samples=lambda: [
@@ -356,7 +360,8 @@ def vecdot(a: Array, b: Array, axis: int = -1) -> Array:
 
 
 @composed(
-    precision="widen",
+    rounds_once=True,
+    precision="lower",
     samples=lambda: [
         sample(values(2, 4), values(2, 3, seed=1), values(3, 4, seed=2)),
         sample(values(4), values(2, 3, seed=1), values(3, 4, seed=2)),

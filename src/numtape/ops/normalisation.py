@@ -9,11 +9,13 @@ from .._typing import Array, NDArray, Shape
 from ..core.declare import composed, differentiable
 from ..core.value import Value
 from ..core.write import check_writable, mark_written
+from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, OperandError, ShapeError
 from . import row_normalisation as row_normalisation
 from .arithmetic import add, mul, sub
+from .casting import cast
 from .rectifiers import as_array, as_constant, as_number
-from .row_normalisation import layer_norm_rows
+from .row_normalisation import is_far, layer_norm_rows
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
 
@@ -42,8 +44,13 @@ def _mean_product(a: Array, b: Array) -> Array:
 def _centre(x: Array, eps: float) -> tuple[Array, Array]:
     """Return channels with their means taken off, and 1 / their standard deviations."""
     channels = _channels(x)
-    centred = channels - _mean(channels)
-    return centred, (_mean_product(centred, centred) + eps) ** -0.5
+    mean = _mean(channels)
+    centred = channels - mean
+    variance = _mean_product(centred, centred) + eps
+    if type(centred) is np.ndarray and is_far(mean, variance):
+        centred = centred - _mean(centred)
+        variance = _mean_product(centred, centred) + eps
+    return centred, variance**-0.5
 
 
 def _batch_pull(
@@ -124,7 +131,11 @@ def _batch_normalise(
     channels = _channels(x)
     mean = _mean(channels)
     out: NDArray = channels - mean
-    var = np.einsum("ncs,ncs->c", out, out) / (out.shape[0] * out.shape[2])
+    count = out.shape[0] * out.shape[2]
+    var = np.einsum("ncs,ncs->c", out, out) / count
+    if is_far(mean.reshape(-1), var + eps):
+        out -= _mean(out)
+        var = np.einsum("ncs,ncs->c", out, out) / count
     scale = (var + eps) ** -0.5
     out *= _each_channel(scale if weight is None else scale * weight)
     if bias is not None:
@@ -174,6 +185,7 @@ _RUNNING = ([0.5, -1.0, 2.0], [1.0, 0.5, 2.0])
 
 
 @composed(
+    precision="widen",
     reference=_batch_norm_reference,
     samples=lambda: [
         sample(values(5, 3), None, None, training=True),
@@ -290,6 +302,11 @@ def _batch_norm_by(x: Array, running_mean: Any, running_var: Any, weight: Array,
     if running_mean is None or running_var is None:
         raise ArgumentError("batch_norm: running_mean and running_var are needed unless training is True.")
     mean = as_constant("batch_norm", "running_mean", running_mean)
+    if x.dtype in HALF_DTYPES:
+        # Rounded once, and centred first: in large numbers of few digits, the difference is what counts.
+        centred = sub(cast(x, float32), _on_channels(mean.astype(float32), len(x.shape)))
+        wide = np.zeros(x.shape[1], np.float32), as_constant("batch_norm", "running_var", running_var).astype(float32)
+        return cast(_batch_norm_by(centred, *wide, weight, bias, eps), x.dtype)
     scale: Any = ((as_constant("batch_norm", "running_var", running_var) + eps) ** -0.5).astype(x.dtype)
     if weight is not None:
         scale = mul(weight, scale)
@@ -333,6 +350,7 @@ def _group_reference(x: Array, num_groups: int, weight: Array = None, bias: Arra
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     reference=_group_reference,
     samples=lambda: [
@@ -397,6 +415,7 @@ def group_norm(x: Array, num_groups: int, weight: Array = None, bias: Array = No
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     reference=lambda x, weight=None, bias=None, eps=1e-5: _group_reference(x, x.shape[1], weight, bias, eps),
     samples=lambda: [

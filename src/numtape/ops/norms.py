@@ -10,6 +10,7 @@ from ..core import batching
 from ..core.declare import composed, differentiable
 from ..core.op import Structure
 from ..errors import ArgumentError
+from ..kernels.half_sums import HALVES, rounded
 from .arithmetic import abs, sign
 from .reductions import axis_out_of_bounds, max, min, positive_axes, restore_axes, share_among_ties, sum
 from .samples import rejected, sample, values
@@ -61,6 +62,7 @@ def _nonzero_values(*shape: int) -> NDArray:
     structure=Structure.LANES,
     batch=batching.along_axis,
     precision="widen",
+    native_half=True,
     to_float=True,
     kinks="at 0, where the derivative is taken as 0",
     numpy=np.linalg.vector_norm,
@@ -97,6 +99,8 @@ def _nonzero_values(*shape: int) -> NDArray:
 def vector_norm(x: Array, /, *, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return the norm ``sum(abs(x) ** ord) ** (1 / ord)`` over `axis` (all axes by default, taken as one vector).
 
+    That of half numbers is computed in float64 and rounded once.
+
     Args:
         x: any shape.
         ord: the power; inf for the largest and -inf for the smallest absolute value, 0 for the number of elements
@@ -110,6 +114,8 @@ def vector_norm(x: Array, /, *, ord: float = 2, axis: Axis = None, keepdims: boo
     """
     if isinstance(ord, bool) or not isinstance(ord, int | float | np.number):
         raise ArgumentError(f"vector_norm: ord is {ord!r}; it is a number, inf or -inf.")
+    if x.dtype in HALVES:
+        return rounded(np.asarray(vector_norm(x.astype(np.float64), ord=ord, axis=axis, keepdims=keepdims)), x.dtype)
     if ord == 2:
         if axis is None and not keepdims:
             flat = x.ravel(order="K")

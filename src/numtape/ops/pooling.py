@@ -195,6 +195,7 @@ def _pool_by_definition(
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     reference=partial(_pool_by_definition, rank=1),
     samples=lambda: [
@@ -233,6 +234,7 @@ def avg_pool1d(
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     reference=partial(_pool_by_definition, rank=2),
     samples=lambda: [
@@ -343,6 +345,7 @@ def _adapted_by_definition(x: NDArray, output_size: Any, *, rank: int) -> NDArra
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     reference=partial(_adapted_by_definition, rank=1),
     samples=lambda: [
@@ -373,6 +376,7 @@ def adaptive_avg_pool1d(x: Array, output_size: PerAxis | None) -> Array:
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     reference=partial(_adapted_by_definition, rank=2),
     samples=lambda: [

@@ -10,6 +10,7 @@ from ..core import batching
 from ..core.declare import differentiable, linear
 from ..core.op import Structure
 from ..errors import ArgumentError, AxisError
+from ..kernels.half_sums import HALVES, sum_of_halves
 from ..kernels.views import broadcast_view
 from .comparisons import logical_or
 from .exponential import exp
@@ -114,16 +115,19 @@ def _spread(g: Array, x_shape: Shape, axis: Axis, keepdims: bool) -> Array:
     structure=Structure.LANES,
     batch=batching.along_axis,
     precision="widen",
+    native_half=True,
     numpy=(np.sum, np.add.reduce),
     samples=lambda: [*reduction_samples(), sample(values(0)), sample(values(2, 0), axis=1), axis_out_of_bounds("sum")],
 )
 def sum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Return the sum over `axis` (all axes by default).
+    """Return the sum over `axis` (all axes by default). That of half numbers is correctly rounded.
 
     Example:
         >>> nt.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
         array([4., 6.])
     """
+    if getattr(x, "dtype", None) in HALVES:
+        return sum_of_halves(x, axis, keepdims)
     if axis is None:
         return _plain_add_reduce(x, axis=None, keepdims=keepdims)
     return add_reduce(x, axis, keepdims)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .._typing import Array
+from .._typing import Array, NDArray
 from ..core.declare import composed, differentiable
 from ..errors import ShapeError
 from .rectifiers import as_array, as_number
@@ -26,9 +26,30 @@ def _column(weight: Any, length: int, dtype: Any) -> Any:
     return weight.reshape((length, 1)) * (1.0 / length if length else 0.0)
 
 
+def is_far(mean: Any, variance: Any) -> bool:
+    """Say whether a mean is so large beside what is left without it that its rounding shows there."""
+    return bool((mean * mean > 16.0 * variance).any())
+
+
+def _centred(rows: NDArray, eps: float) -> tuple[NDArray, NDArray]:
+    """Return rows with their means taken off, and their variances plus `eps` as a column."""
+    length = rows.shape[-1]
+    column = _column(None, length, rows.dtype)
+    mean = rows @ column
+    out = rows - mean
+    variance = np.vecdot(out, out)[:, None] / length + eps
+    if is_far(mean, variance):
+        out -= out @ column
+        variance = np.vecdot(out, out)[:, None] / length + eps
+    return out, variance
+
+
 def _centre(x: Array, eps: float) -> tuple[Array, Array]:
     """Return rows with their means taken off, and 1 / their standard deviations as a column."""
     length = x.shape[-1]
+    if isinstance(x, np.ndarray) and length:
+        out, scale = _centred(x, eps)
+        return out, scale**-0.5
     centred = x - x @ _column(None, length, x.dtype)
     variance = (centred * centred) @ _column(None, length, x.dtype)
     return centred, (variance + eps) ** -0.5
@@ -100,9 +121,8 @@ def _layer_normalise(
     rows = _rows(x, axes)
     if not rows.size:
         return np.zeros(x.shape, x.dtype)
-    length = rows.shape[-1]
-    out = rows - rows @ _column(None, length, x.dtype)
-    out *= (np.vecdot(out, out)[:, None] / length + eps) ** -0.5
+    out, variance = _centred(rows, eps)
+    out *= variance**-0.5
     if weight is not None:
         out *= weight.reshape(-1)
     if bias is not None:
@@ -143,6 +163,7 @@ layer_norm_rows = _layer_normalise
 
 
 @composed(
+    precision="widen",
     reference=lambda x, normalized_shape, weight=None, bias=None, eps=1e-5: _layer_reference(
         x, weight, bias, np.size(normalized_shape), eps
     ),
@@ -259,6 +280,7 @@ def _rms_normalise(x: Array, weight: Array = None, /, *, axes: int = 1, eps: flo
 
 
 @composed(
+    precision="widen",
     reference=lambda x, normalized_shape, weight=None, eps=None: _rms_reference(
         x, weight, np.size(normalized_shape), eps
     ),

@@ -36,6 +36,7 @@ def _interval(x: Array, xp: Array, /) -> Array:
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     numpy=np.interp,
     kinks="where x is one of xp",

@@ -137,6 +137,7 @@ def log_softmax(x: Array, /, *, axis: Axis = -1) -> Array:
 
 
 @composed(
+    precision="widen",
     reference=lambda x, axis=-1: _softmax_reference(-x, axis),
     samples=lambda: [
         *lane_samples(),

@@ -250,6 +250,7 @@ def nanmean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     numpy=np.average,
     samples=lambda: [

@@ -260,8 +260,8 @@ def check_halves(entry: Op | Composite, sample: Sample) -> None:
             expected = [np.asarray(y) for y in case.values(list(wide))]
             actual = [np.asarray(y) for y in case.values(list(halves))]
         precision = 2.0**-10 if dtype == float16 else 2.0**-7
-        # An op rounds once; a function made of ops rounds between them, unless it says precision="widen".
-        is_once = isinstance(entry, Op) or entry.facts.precision == "widen"
+        # An op rounds once; a function made of ops rounds between them, unless it says `rounds_once`.
+        is_once = isinstance(entry, Op) or entry.rounds_once
         for a, e in zip(actual, expected, strict=True):
             assert_close(a, e.astype(dtype), (1 if is_once else 16) * precision, f"{dtype} {entry.name}{sample}")
         cotangents = [d.astype(dtype).astype(np.float32) for d in directions(expected, 8)]

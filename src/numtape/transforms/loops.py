@@ -12,7 +12,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.binomial import best_step
-from ..core.context import current, entered
+from ..core.context import Scope, casting, current, entered
 from ..core.gradients import link_of, sweep
 from ..core.op import Facts, Op
 from ..core.reverse import reverse
@@ -114,6 +114,9 @@ class _Loop:
         self.streams: dict[Stream, dict[str, Any]] = {}
         #: The outputs of the first run, until they are recorded.
         self.fresh: tuple[NDArray, ...] | None = None
+        #: The scopes that steps run in again: those that say in which dtypes ops run.
+        caster = casting(current().scopes)
+        self.scopes: tuple[Scope, ...] = () if caster is None else (caster,)
 
     def __repr__(self) -> str:
         return f"<loop of {self.length} steps>"
@@ -298,7 +301,7 @@ def _forward(arrays: tuple[NDArray, ...], /, *, loop: _Loop) -> Any:
     outs = loop.fresh
     loop.fresh = None
     if outs is None:
-        with loop.replaying(), entered(grad=False, tapes=(), watch_all=False, scopes=()):
+        with loop.replaying(), entered(grad=False, tapes=(), watch_all=False, scopes=loop.scopes):
             loop.go_back(loop.kept[0])
             state = copied(loop.kept[0].state)
             for number in range(loop.length or 0):
@@ -318,7 +321,7 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     if is_recorded((g, *operands)):
         found = _pull_recorded(moved, operands, loop)
     else:
-        with loop.replaying(), entered(grad=True, tapes=(), watch_all=False, scopes=()):
+        with loop.replaying(), entered(grad=True, tapes=(), watch_all=False, scopes=loop.scopes):
             found = loop.pull(moved)
     return [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(found, operands, strict=True)]
 
@@ -326,7 +329,7 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
 def _pull_recorded(moved: list[Any], operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     """Do the same on tensors, for higher orders: the whole loop runs on the tape."""
     inputs = operands[: len(operands) - len(loop.captured)]
-    with loop.replaying():
+    with loop.replaying(), entered(scopes=(*current().scopes, *loop.scopes)):
         loop.go_back(loop.kept[0])
         state = with_tensors(copied(loop.kept[0].state), inputs)
         for number in range(loop.length or 0):
