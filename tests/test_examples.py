@@ -203,7 +203,7 @@ def test_multi_task_explains_both_with_one_tape(capsys):
 
 
 def test_mixed_precision_learns_as_float32_does_and_keeps_half(capsys):
-    found = run("mixed_precision", epochs=2)
+    found = run("mixed_precision", epochs=4)
     assert found["float32"][0] > 0.9
     for precision in ("bfloat16", "float16"):
         assert found[precision][0] > found["float32"][0] - 0.03
