@@ -2271,6 +2271,7 @@ def test_there_are_cases_for_every_error_class():
         errors.NonFiniteError,
         errors.DeterminismError,
         errors.PatternError,
+        errors.ConvergenceError,
     }
     assert defined - raised - elsewhere == {errors.NumtapeError}
 

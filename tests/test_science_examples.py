@@ -176,3 +176,17 @@ def test_lotka_volterra_goes_round_on_a_curve_that_does_not_drift():
     hares, lynxes = np.asarray(animals).T
     kept = feeding * hares - deaths * np.log(hares) + hunting * lynxes - births * np.log(lynxes)
     np.testing.assert_allclose(kept, kept[0], rtol=1e-5)
+
+
+def test_lotka_volterra_has_one_gradient_by_the_steps_and_by_the_adjoint():
+    module = example("lotka_volterra")
+    times = np.arange(6.0)
+
+    def total(p, **settings):
+        return nt.log(module.odeint(module.change, p["start"], times, p, rtol=1e-9, **settings)).sum()
+
+    steps = nt.grad(total)(module.TRUTH)
+    for kind, tolerance in (("checkpointed", 1e-12), ("adjoint", 1e-6)):
+        other = nt.grad(lambda p, kind=kind: total(p, gradient=kind))(module.TRUTH)
+        for name in module.TRUTH:
+            np.testing.assert_allclose(other[name], steps[name], rtol=tolerance)

@@ -86,6 +86,13 @@ class NotDifferentiableError(GradientError):
     """
 
 
+class ConvergenceError(GradientError, ArithmeticError):
+    """A solver did not reach an answer, or what it returned is none.
+
+    Fails: ``nt.implicit.root(lambda x: x * x + 1.0, 1.0)``. Repair: another start, another solver, or more iterations.
+    """
+
+
 class FreedError(GradientError):
     """The graph's arrays were freed by an earlier backward.
 

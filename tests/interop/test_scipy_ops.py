@@ -32,7 +32,7 @@ SQUARE_SPARSE = scipy.sparse.csr_array(SQUARE)
 
 def entry(name, function, samples, reference):
     facts = Facts(cost=lambda *shapes, **params: 0, samples=lambda: samples, reference=reference)
-    return Composite(name, function, facts)
+    return Composite(name, function, facts, function)
 
 
 def filled(pattern, data):

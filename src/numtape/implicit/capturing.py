@@ -1,0 +1,143 @@
+"""Tensors that a function takes from outside: find them, lead them elsewhere, and notice what leaves the tape."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..core.apply import watch_on_use
+from ..core.context import Scope, current, entered, settle
+from ..core.gradients import link_of
+from ..core.record import Record, describe_site
+from ..core.tape import RecordingTape
+from ..core.value import Value
+from ..errors import GradientError, NotDifferentiableError
+from ..transforms.custom import captured_by
+
+#: Where functions run for themselves: nobody outside lists, watches or differentiates what they do.
+ALONE: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": (), "transforms": 0}
+
+
+class Watcher(Scope):
+    """Notes the tracked tensors that ops take from outside; links to those that it knows it leads to stand-ins.
+
+    A stand-in is a source of its own: what a sweep finds there is the part that went through this function alone,
+    although the tensors that it stands for may be computed from one another.
+
+    Args:
+        inside: tensors that belong to the function.
+        stand_ins: for links from outside, the tensors whose links to put in their place.
+    """
+
+    def __init__(self, inside: Iterable[Value] = (), stand_ins: Mapping[Any, Value] | None = None) -> None:
+        self._stand_ins = {link: link_of(value) for link, value in (stand_ins or {}).items()}
+        for value in (stand_ins or {}).values():
+            if type(value.node) is Record:
+                value.node.array = value.array  # Rules may read it there, and none said so when it was recorded.
+        self._inside: set[Any] = {*map(link_of, inside), *self._stand_ins.values()}
+        self._seen: dict[Any, Value] = {}
+
+    def on_record(self, record: Record, operands: Sequence[Any]) -> None:
+        """Look at the operands of a record, and mend its links."""
+        self._inside.add(record)
+        for position, operand in enumerate(operands):
+            if not isinstance(operand, Value) or operand.node is None:
+                continue
+            link = link_of(operand)
+            if link in self._stand_ins:
+                links = list(record.inputs)
+                links[position] = self._stand_ins[link]
+                record.inputs = tuple(links)
+            elif link not in self._inside:
+                self._seen.setdefault(link, operand)
+
+    def captured(self) -> list[Value]:
+        """Return the tensors from outside that have no stand-in; not those that only a transform within tracked."""
+        return [value for value in self._seen.values() if value.node is not None]
+
+
+class Constants(Scope):
+    """Makes constants of known tensors from outside, so that a solver may differentiate by its own variables alone."""
+
+    def __init__(self, values: Iterable[Value]) -> None:
+        self._links = set(map(link_of, values))
+
+    def on_record(self, record: Record, operands: Sequence[Any]) -> None:
+        """Put arrays in the place of links to the known tensors, and to what only depends on them."""
+        links = list(record.inputs)
+        for position, operand in enumerate(operands):
+            if isinstance(operand, Value) and operand.node is not None and link_of(operand) in self._links:
+                links[position] = operand.array
+                record.needs &= ~(1 << position)
+        record.inputs = tuple(links)
+        if not record.needs:
+            self._links.add(record)
+
+
+@contextmanager
+def tracking(values: Iterable[Value]) -> Iterator[None]:
+    """Track tensors again that were tracked when a function ran first; the transform that did it may have ended."""
+    recorder = RecordingTape(watch_all=False)
+    for value in values:
+        if value.node is None:
+            recorder.watch(value)
+    try:
+        yield
+    finally:
+        recorder.unwatch()
+
+
+@contextmanager
+def cut_off(values: Iterable[Value]) -> Iterator[None]:
+    """Let sweeps end at tensors that records of our own made, as if these were leaves."""
+    settle(current())  # A tape that streams must pass these records while they are whole.
+    records = [value.node for value in values if type(value.node) is Record]
+    before = [(record.inputs, record.needs) for record in records]
+    for record in records:
+        record.inputs, record.needs = (), 0
+    try:
+        yield
+    finally:
+        for record, (inputs, needs) in zip(records, before, strict=True):
+            record.inputs, record.needs = inputs, needs
+
+
+@contextmanager
+def on_tape(what: str) -> Iterator[None]:
+    """Raise if a tracked tensor becomes a plain number or array inside: its part in derivatives would be lost."""
+    thread = current().thread
+    before, thread.last_exit = thread.last_exit, None
+    try:
+        yield
+        left = thread.last_exit
+    finally:
+        thread.last_exit = before
+    if left is not None:
+        code, lasti, how = left
+        raise NotDifferentiableError(
+            f"{what} left the tape by {how} at {describe_site(code, lasti)}, so a part of its derivative would be "
+            "lost. Compute with nt or np functions, and take detach() first of what is only looked at."
+        )
+
+
+def watch_captured(function: Callable[..., Any]) -> None:
+    """Let tapes that watch everything watch what a function refers to: they do not see it run."""
+    state = current()
+    if state.grad and state.watch_all:
+        for value in captured_by(function):
+            watch_on_use(state, value)
+
+
+def check_known(what: str, watcher: Watcher) -> None:
+    """Raise if a function that ran again took other tensors from outside than the first time."""
+    for value in watcher.captured():
+        name = value.extras.name if value.extras is not None else None
+        raise GradientError(
+            f"{what} used {repr(name) if name else f'a tensor of shape {value.shape}'} when it ran again for its "
+            "derivative, and did not when it ran first, so that gradient would be lost. Pass what changes as an "
+            "argument."
+        )
+
+
+def alone(grad: bool) -> entered:
+    """Return a block in which functions run for themselves, recorded or not."""
+    return entered(grad=grad, **ALONE)

@@ -1,0 +1,130 @@
+"""Solvers that users bring: what they are given, and the check of what they return."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import tree
+from .._typing import NDArray
+from ..arguments import title
+from ..core.value import Value, wrap
+from ..errors import ArgumentError, ConvergenceError, OperandError
+from ..tensors import Tensor
+from .capturing import Constants, alone
+from .equations import Equation, Space
+from .linearization import Linearization
+from .problem import Solve
+from .solvers import Args, newton_step, norm
+from .systems import System
+
+
+class Foreign:
+    """Solves an equation by a solver of the user's, which gets the function of x alone and the start."""
+
+    def __init__(self, equation: Equation, solver: Callable[..., Any]) -> None:
+        if not callable(solver):
+            raise OperandError(
+                f"{equation.name}: solver is {type(solver).__name__}; it must be a function of the function to solve "
+                "and of the start, that returns the answer."
+            )
+        self.equation = equation
+        self.solver = solver
+        self.name = f"the solver {title(solver)}"
+        #: What the solver said when it gave up.
+        self.complaint = ""
+
+    def __call__(self, start: NDArray, args: Args) -> NDArray:
+        """Return the answer as a vector; it is not checked."""
+        space = self.equation.space
+        begin = space.split(start)
+        captured = Linearization(self.equation, begin, args, captured=None).captured
+        with alone(grad=False), Constants(captured):
+            given = space.as_given([part.copy() for part in begin])
+            found = self.solver(lambda x: _called(self.equation, x, args), given)
+        if hasattr(found, "x") and hasattr(found, "success"):  # As SciPy's solvers return it.
+            self.complaint = "" if found.success else f" It says: {getattr(found, 'message', 'it failed')!s:.200}"
+            found = found.x
+        return _as_vector(f"{self.equation.name}: {self.name}", space, found)
+
+
+def _called(equation: Equation, x: Any, args: Args) -> Any:
+    """Call the function: tensors in, tensors out, so that a solver may differentiate; arrays in, arrays out."""
+    space = equation.space
+    leaves = [x] if len(space.shapes) == 1 and tree.is_leaf(x) else tree.leaves(x)
+    if len(leaves) != len(space.shapes):
+        raise ArgumentError(
+            f"{equation.name}: the solver called the function with {len(leaves)} parts; x0 has {len(space.shapes)}."
+        )
+    values: list[Any] = [x if isinstance(x, Value) else wrap(Tensor, np.asarray(x, np.float64)) for x in leaves]
+    # Many solvers know vectors only.
+    shaped = [
+        value if value.shape == shape or value.array.size != np.prod(shape) else value.reshape(shape)
+        for value, shape in zip(values, space.shapes, strict=True)
+    ]
+    out = equation.call(shaped, args)
+    if any(isinstance(leaf, Value) for leaf in leaves):
+        return out
+    return tree.map(lambda leaf: _plain(leaf, leaves), out)
+
+
+def _plain(leaf: Any, given: list[Any]) -> Any:
+    """Return a result as a number or an array; in the shape in which x came, if there is only one part of it."""
+    array = leaf.array if isinstance(leaf, Value) else np.asarray(leaf)
+    if not array.ndim:
+        return array.item()
+    is_same = len(given) == 1 and array.size == np.size(given[0])
+    return array.reshape(np.shape(given[0])) if is_same else array
+
+
+def _as_vector(what: str, space: Space, found: Any) -> NDArray:
+    if found is None:
+        raise OperandError(f"{what} returned None; it must return the answer in the form of x0.")
+    is_single = len(space.shapes) == 1 and not isinstance(found, tuple | list | dict)
+    try:
+        leaves = [found] if is_single else tree.leaves_like(space.form, found)
+        arrays = [np.asarray(leaf.array if isinstance(leaf, Value) else leaf, np.float64) for leaf in leaves]
+        parts = [array.reshape(shape) for array, shape in zip(arrays, space.shapes, strict=True)]
+    except (ArgumentError, ValueError, TypeError) as error:
+        raise OperandError(
+            f"{what} returned {type(found).__name__}; it must return the answer in the form of x0, or an object with "
+            f"x and success as SciPy's solvers do ({error})."
+        ) from error
+    return space.join(parts)
+
+
+def verified(equation: Equation, solve: Solve, by: str, linear: str, tol: float) -> Solve:
+    """Return a solver that raises unless a Newton step from its answer is small: that is how far it is off."""
+
+    def checked(start: NDArray, args: Args) -> NDArray:
+        x = solve(start, args)
+        with np.errstate(all="ignore"):
+            _verify(equation, x, start, args, by, linear, tol, getattr(solve, "complaint", ""))
+        return x
+
+    return checked if tol < np.inf else solve
+
+
+def _verify(
+    equation: Equation, x: NDArray, start: NDArray, args: Args, by: str, linear: str, tol: float, complaint: str
+) -> None:
+    space = equation.space
+    point = Linearization(equation, space.split(x), args, captured=None)
+    residual = point.residual
+    if not np.isfinite(residual).all() or not np.isfinite(x).all():
+        raise ConvergenceError(f"{equation.name}: {by} returned a point where the equation is not finite.{complaint}")
+    if not residual.any():
+        return
+    step, is_exact = newton_step(System(point, linear, equation.is_minimum), residual, tolerance=0.1)
+    if is_exact and norm(step) <= tol * max(norm(x), norm(start)):
+        return
+    # What rounding leaves cannot be made smaller by a step.
+    is_noise = not norm(equation.at(x - step, args)) < 0.5 * norm(residual)
+    if is_noise and (norm(step) if is_exact else norm(residual)) <= 1e3 * space.eps:
+        return
+    off = norm(step) / (norm(x) or 1.0)
+    raise ConvergenceError(
+        f"{equation.name}: {by} did not converge: |F| is {norm(residual):.1e} at its answer, and a Newton step would "
+        f"still move x by {off:.1e} of its size (at most tol={tol:.0e} is accepted). Let it iterate further, or accept "
+        f"less by tol=; derivatives are off by about as much.{complaint}"
+    )

@@ -1,0 +1,159 @@
+"""The minimisers that run unless another is given: Newton's method by products, and Levenberg and Marquardt's."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .._typing import NDArray
+from ..core.value import wrap
+from ..errors import ConvergenceError, LinearAlgebraError
+from ..jacobians import matrix_blocks
+from ..schedule import HybridScheduler
+from ..tensors import Tensor
+from .capturing import alone
+from .equations import Equation, tracked_copy
+from .krylov import conjugate_gradients
+from .linearization import Linearization, joined
+from .solvers import ENOUGH, HALVINGS, Args, newton, norm, not_finite, unsolved
+from .systems import raise_not_minimum
+
+
+def newton_cg(equation: Equation, start: NDArray, args: Args, method: str, iterations: int) -> NDArray:
+    """Find a minimum by Newton's method; steps come from conjugate gradients, so no matrix is made."""
+    eps = equation.space.eps
+    x = start
+    first = None
+    for number in range(iterations):
+        point = Linearization(equation, equation.space.split(x), args, captured=None)
+        slope = point.residual
+        if not np.isfinite(slope).all():
+            raise not_finite(equation)
+        size = float(np.linalg.norm(slope))
+        first = size if first is None else first
+        if size == 0.0:
+            if not number:
+                _check_bowl(point)
+            return x
+        # Rough steps far away, exact ones near the end.
+        tolerance = max(min(0.5, (size / first) ** 0.5), eps**0.7) if number else 0.5
+        step = _downhill(point, slope, tolerance)
+        trial = _descend(lambda z: _value(equation, z, args), lambda z: equation.at(z, args), x, step, slope)
+        scale = max(norm(x), norm(start))
+        if trial is None:
+            # Rounding hides any further descent: this is the answer, or a place where there is none near.
+            if norm(_downhill(point, slope, eps**0.7)) <= max(np.sqrt(eps) * scale, 10 * eps):
+                return x
+            raise unsolved(equation, "Newton's method", number + 1, f"the slope is stuck at {norm(slope):.1e}")
+        if tolerance <= 1e-3 and norm(step) <= eps**0.6 * scale:
+            return trial
+        x = trial
+    raise unsolved(equation, "Newton's method", iterations, f"the slope is still {norm(equation.at(x, args)):.1e}")
+
+
+def _check_bowl(point: Linearization) -> None:
+    """Raise if the start, where it is level, is the top of something."""
+    probe = np.random.default_rng(0).normal(size=point.space.size)
+    found = conjugate_gradients(point.transposed_times, probe, 1e-3, 2 * len(probe) + 20)
+    if found.curvature is not None and found.curvature < 0.0:
+        raise_not_minimum(point.equation.name, f"the curvature along one direction is {found.curvature:.1e}")
+
+
+def _downhill(point: Linearization, slope: NDArray, tolerance: float) -> NDArray:
+    found = conjugate_gradients(point.transposed_times, slope, tolerance, 2 * len(slope) + 20)
+    # Where the curvature is not positive at once, straight downhill.
+    return -(found.x if found.x.any() else slope)
+
+
+def _value(equation: Equation, vector: NDArray, args: Args) -> float:
+    with alone(grad=False):
+        x = [wrap(Tensor, part) for part in equation.space.split(vector)]
+        (out,) = equation.as_outputs(equation.call(x, args))
+        return float(out.array.item())
+
+
+def _descend(
+    value: Callable[[NDArray], float],
+    slope_at: Callable[[NDArray], NDArray],
+    x: NDArray,
+    step: NDArray,
+    slope: NDArray,
+) -> NDArray | None:
+    """Return a point along a step that lies lower by some of what the slope promises; None if there is none."""
+    here = value(x)
+    promise = float(slope @ step)
+    steepness = float(np.linalg.norm(slope))
+    share = 1.0
+    with np.errstate(all="ignore"):
+        for _ in range(HALVINGS):
+            trial = x + share * step
+            there = value(trial)
+            if there < here and there <= here + ENOUGH * share * promise:
+                return trial
+            # Where rounding hides the difference of values, slopes still tell.
+            if abs(there - here) <= 1e-10 * abs(here) and float(np.linalg.norm(slope_at(trial))) < 0.5 * steepness:
+                return trial
+            share /= 2.0
+    return None
+
+
+def levenberg_marquardt(equation: Equation, start: NDArray, args: Args, method: str, iterations: int) -> NDArray:
+    """Find where a sum of squares is least: Gauss-Newton steps, damped as far as it takes to go down.
+
+    Near the answer values tell no more where it is; the last steps are Newton's, which look at the slope.
+    """
+    near = _damped_descent(equation, start, args, iterations)
+    try:
+        return newton(equation, near, args, method, 20)
+    except (ConvergenceError, LinearAlgebraError):
+        return near  # Whether it is an answer is checked by whoever called.
+
+
+def _damped_descent(equation: Equation, start: NDArray, args: Args, iterations: int) -> NDArray:
+    small = np.sqrt(equation.space.eps)
+    x = start
+    damping = 1e-3
+    small_steps = 0
+    residual, jacobian = _fit(equation, x, args)
+    if not np.isfinite(residual).all():
+        raise not_finite(equation)
+    for _ in range(iterations):
+        slope = jacobian.T @ residual
+        scale = max(norm(x), norm(start))
+        lengths = np.linalg.norm(jacobian, axis=0)
+        lengths[lengths == 0.0] = 1.0
+        is_lower = False
+        while slope.any() and not is_lower:
+            step = _damped_step(jacobian, residual, damping, lengths)
+            with np.errstate(all="ignore"):
+                there, matrix = _fit(equation, x + step, args)
+            is_lower = bool(there @ there < residual @ residual) and bool(np.isfinite(matrix).all())
+            if not is_lower and norm(step) <= small * scale:
+                return x
+            damping = max(damping / 10.0, 1e-15) if is_lower else damping * 8.0
+            if damping > 1e32:
+                raise unsolved(equation, "Levenberg-Marquardt", iterations, f"the slope is stuck at {norm(slope):.1e}")
+        if not is_lower:
+            return x
+        x, residual, jacobian = x + step, there, matrix
+        small_steps = small_steps + 1 if norm(step) <= small * scale else 0
+        if small_steps == 2:
+            return x
+    raise unsolved(equation, "Levenberg-Marquardt", iterations, f"the slope is still {norm(slope):.1e}")
+
+
+def _damped_step(jacobian: NDArray, residual: NDArray, damping: float, lengths: NDArray) -> NDArray:
+    """Return the step that makes |J s + r|^2 + damping |lengths s|^2 least."""
+    tall = np.concatenate([jacobian / lengths, np.sqrt(damping) * np.eye(len(lengths))])
+    right = np.concatenate([-residual, np.zeros(len(lengths))])
+    step: NDArray = np.linalg.lstsq(tall, right, rcond=None)[0] / lengths
+    return step
+
+
+def _fit(equation: Equation, vector: NDArray, args: Args) -> tuple[NDArray, NDArray]:
+    """Return the residuals of a fit, and their Jacobian."""
+    x = [tracked_copy(part) for part in equation.space.split(vector)]
+    with alone(grad=True):
+        outs = equation.as_outputs(equation.call(x, args))
+        blocks = matrix_blocks(outs, x, HybridScheduler(), None, is_recorded=False)
+    residual = np.concatenate([np.asarray(out.array, np.float64).reshape(-1) for out in outs])
+    return residual, joined(blocks, outs, x)

@@ -1,0 +1,174 @@
+"""Linear systems with the derivative of an equation: as a matrix or by products, checked, with errors that say why."""
+
+import math
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .._typing import NDArray
+from ..errors import ArgumentError, ConvergenceError, LinearAlgebraError
+from .equations import Equation
+from .krylov import conjugate_gradients, gmres
+from .linearization import Linearization
+
+METHODS = ("auto", "dense", "cg", "gmres")
+
+#: Up to so many unknowns a matrix is made by default.
+_DENSE_UNKNOWNS = 500
+
+
+def check_method(name: str, method: Any) -> None:
+    """Raise unless a method is known."""
+    if method not in METHODS:
+        raise ArgumentError(f"{name}: linear is {method!r}; it must be one of {', '.join(map(repr, METHODS))}.")
+
+
+class System:
+    """Solves systems with F_x, or with its transpose, at one point.
+
+    Args:
+        point: where.
+        method: "dense", "cg", "gmres", or "auto": dense for few unknowns, else cg for minima and gmres for the rest.
+        is_positive: whether F_x is known to be symmetric and positive definite.
+    """
+
+    def __init__(self, point: Linearization, method: str, is_positive: bool) -> None:
+        self.point = point
+        self.name = point.equation.name
+        self.is_positive = is_positive
+        if method == "auto":
+            few = point.space.size <= _DENSE_UNKNOWNS
+            method = "dense" if few else "cg" if is_positive else "gmres"
+        self.method = method
+        self.eps = point.space.eps
+        self._inverse: Inverse | None = None
+
+    @property
+    def inverse(self) -> "Inverse | None":
+        """The inverse of F_x, made on first use; None for methods that work by products."""
+        if self.method == "dense" and self._inverse is None:
+            self._inverse = Inverse(self.point.equation, self.point.matrix(), self.is_positive)
+        return self._inverse
+
+    def solve(self, b: NDArray, is_transposed: bool, tolerance: float | None = None) -> NDArray:
+        """Return the solution for each column of `b`; with a `tolerance`, a rough one will do."""
+        inverse = self.inverse
+        if inverse is not None:
+            return inverse.solve(b, is_transposed)
+        return np.stack([self._iterate(column, is_transposed, tolerance) for column in b.T], axis=1)
+
+    def _iterate(self, b: NDArray, is_transposed: bool, tolerance: float | None) -> NDArray:
+        product = self.point.transposed_times if is_transposed or self.is_positive else self.point.times
+        solve = conjugate_gradients if self.method == "cg" else gmres
+        found = solve(product, b, tolerance or self.eps**0.7, 10 * len(b) + 100)
+        if found.curvature is not None:
+            self._raise_negative(found.curvature)
+        # What rounding leaves of a system that is not too badly conditioned.
+        if not found.residual <= max(tolerance or 0.0, math.sqrt(self.eps)):
+            raise LinearAlgebraError(
+                f"{self.name}: the linear system of the derivative was not solved: {self.method} left a relative "
+                f"residual of {found.residual:.1e} after {found.iterations} iterations for {len(b)} unknowns. The "
+                "system is singular or badly conditioned: scale the unknowns alike, add a term that decides what is "
+                "left open, or use linear='dense'."
+            )
+        return found.x
+
+    def _raise_negative(self, curvature: float) -> NoReturn:
+        if self.is_positive:
+            raise_not_minimum(self.name, f"the curvature along one direction is {curvature:.1e}")
+        raise LinearAlgebraError(
+            f"{self.name}: linear='cg' wants a symmetric positive definite derivative, but its curvature along one "
+            f"direction is {curvature:.1e}; use linear='gmres' or linear='dense'."
+        )
+
+
+def raise_not_minimum(name: str, why: str) -> NoReturn:
+    """Raise for an answer that is no minimum."""
+    raise ConvergenceError(
+        f"{name}: the answer is no isolated minimum: {why}. It is a saddle, a maximum, or one of many minima in a row. "
+        "Start elsewhere, or add a term that decides (such as 1e-6 * (x * x).sum())."
+    )
+
+
+class Inverse:
+    """The inverse of a matrix that was scaled so that the units of unknowns and equations do not matter.
+
+    Raises:
+        LinearAlgebraError: if the matrix is singular to working precision.
+        ConvergenceError: if it should be positive definite, and is not.
+    """
+
+    def __init__(self, equation: Equation, matrix: NDArray, is_positive: bool) -> None:
+        self.name = equation.name
+        self.title = equation.matrix
+        self.matrix = matrix
+        eps = equation.space.eps
+        if not np.isfinite(matrix).all():
+            raise LinearAlgebraError(f"{self.name}: {self.title} is not finite; move away from the point.")
+        self.rows, self.columns = self._scales(matrix, is_positive)
+        scaled = self.rows[:, None] * matrix * self.columns
+        if is_positive:
+            self._check_positive(scaled, eps)
+        try:
+            self._scaled = np.linalg.inv(scaled)
+        except np.linalg.LinAlgError:
+            self._raise_singular("it has no inverse")
+        self.condition = float(np.linalg.norm(scaled, 1) * np.linalg.norm(self._scaled, 1)) if scaled.size else 1.0
+        if not self.condition < 0.1 / eps:
+            self._raise_singular(f"its condition number is {self.condition:.1e}")
+
+    def _scales(self, matrix: NDArray, is_positive: bool) -> tuple[NDArray, NDArray]:
+        """Return powers of two that bring the largest element of each row and column near one."""
+        size = np.abs(matrix)
+        rows = size.max(axis=1, initial=0.0)
+        columns = size.max(axis=0, initial=0.0)
+        if not rows.all():
+            self._raise_singular(f"equation {int(np.argmin(rows))} does not depend on x")
+        if not columns.all():
+            self._raise_singular(f"no equation depends on element {int(np.argmin(columns))} of x")
+        if is_positive:
+            diagonal = np.abs(np.diagonal(matrix))
+            scale = _power(np.sqrt(np.where(diagonal > 0.0, diagonal, rows)))
+            return scale, scale
+        scale = _power(rows)
+        return scale, _power((scale[:, None] * size).max(axis=0, initial=0.0))
+
+    def _check_positive(self, scaled: NDArray, eps: float) -> None:
+        symmetric = (scaled + scaled.T) / 2.0
+        try:
+            np.linalg.cholesky(symmetric)
+        except np.linalg.LinAlgError:
+            least = float(np.linalg.eigvalsh(symmetric)[0])
+            if abs(least) <= 10 * eps * len(scaled):
+                self._raise_singular("an eigenvalue is zero")
+            raise_not_minimum(self.name, f"an eigenvalue of the second derivative, scaled, is {least:.1e}")
+
+    def _raise_singular(self, why: str) -> NoReturn:
+        raise LinearAlgebraError(
+            f"{self.name}: {self.title} is singular: {why}. Other answers lie next to this one, so it has no "
+            "derivative by the parameters. Take out what is redundant, or add a term that decides (such as 1e-6 * x)."
+        )
+
+    def _times(self, b: NDArray, is_transposed: bool) -> NDArray:
+        left, right, inverse = self.columns, self.rows, self._scaled
+        if is_transposed:
+            left, right, inverse = right, left, inverse.T
+        found: NDArray = left[:, None] * (inverse @ (right[:, None] * b))
+        return found
+
+    def solve(self, b: NDArray, is_transposed: bool) -> NDArray:
+        """Return the solution for each column of `b`, refined once."""
+        matrix = self.matrix.T if is_transposed else self.matrix
+        x = self._times(b, is_transposed)
+        return x + self._times(b - matrix @ x, is_transposed)
+
+    def weakest(self) -> NDArray:
+        """Return the direction of x on which the equations depend least, about."""
+        column = int(np.argmax(np.linalg.norm(self._scaled, axis=0)))
+        found: NDArray = self.columns * self._scaled[:, column]
+        return found
+
+
+def _power(sizes: NDArray) -> NDArray:
+    """Return the power of two that brings each size to between 1/2 and 1."""
+    return np.ldexp(1.0, -np.frexp(sizes)[1])

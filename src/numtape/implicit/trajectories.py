@@ -1,0 +1,192 @@
+"""A differential equation and its solution at some times: solved without a tape, and recorded step by step."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import tree
+from .._typing import NDArray
+from ..arguments import title
+from ..core.gradients import link_of
+from ..core.value import Value, wrap
+from ..errors import ShapeError
+from ..ops import stack
+from ..ops.casting import alias
+from ..tensors import Tensor
+from ..transforms.loop_states import tensors_of, with_tensors
+from ..transforms.loops import checkpoint_loop
+from .capturing import Watcher, alone
+from .equations import Space, as_output
+from .runge_kutta import Leaves, Method, step
+from .stepping import Stepper
+
+NAME = "odeint"
+
+
+class RightSide:
+    """The user's function f(t, y, *args), checked at each call: its result has the form of y."""
+
+    def __init__(self, function: Callable[..., Any], space: Space) -> None:
+        self.function = function
+        self.space = space
+        self.title = f"{NAME}: {title(function)}"
+
+    def __call__(self, t: Any, y: Leaves, args: tuple[Any, ...]) -> Leaves:
+        """Return the leaves of the slope."""
+        out = self.function(t, self.space.as_tree(y), *args)
+        leaves = [as_output(self.title, leaf) for leaf in tree.leaves(out)]
+        shapes = [leaf.shape for leaf in leaves]
+        if shapes != self.space.shapes:
+            raise ShapeError(
+                f"{self.title} returned shapes {shapes} for y of shapes {self.space.shapes}; the slope of y has its "
+                "form."
+            )
+        return [
+            leaf if leaf.dtype == dtype else leaf.astype(dtype)
+            for leaf, dtype in zip(leaves, self.space.dtypes, strict=True)
+        ]
+
+
+class Step(NamedTuple):
+    """One step that was recorded: where it began, its length, y there, and the stages."""
+
+    t: Any
+    h: Any
+    y: Leaves
+    stages: list[Leaves]
+
+
+class Trajectory:
+    """An equation y' = f(t, y, *args), the times at which y is wanted, and how to integrate.
+
+    Args:
+        right_side: f.
+        method: of Runge-Kutta.
+        times: at which y is wanted, rising or falling; y is given at the first.
+        stepper: makes a fresh stepper.
+        snapshots: how many states a checkpointed stretch keeps.
+    """
+
+    def __init__(
+        self,
+        right_side: RightSide,
+        method: Method,
+        times: Sequence[float],
+        stepper: Callable[[], Stepper],
+        snapshots: int | None,
+    ) -> None:
+        self.right_side = right_side
+        self.method = method
+        self.times = times
+        self.stepper = stepper
+        self.snapshots = snapshots
+
+    def __repr__(self) -> str:
+        return f"<solution by {self.method.name} at {len(self.times)} times>"
+
+    def solve(self, y: Leaves, args: tuple[Any, ...]) -> tuple[list[Leaves], list[NDArray]]:
+        """Return the leaves of y at all times, and for each stretch the ends of its steps; nothing is recorded."""
+        stepper = self.stepper()
+
+        def field(t: Any, y: Leaves) -> Leaves:
+            return self.right_side(t, y, args)
+
+        found, grid = [y], []
+        slope = None
+        with alone(grad=False):
+            for start, stop in zip(self.times[:-1], self.times[1:], strict=True):
+                y, slope, ends = stepper.advance(field, start, stop, y, slope)
+                found.append(y)
+                grid.append(ends)
+        return found, grid
+
+    def arrays(self, y: Leaves, args: tuple[Any, ...]) -> list[NDArray]:
+        """Return for each leaf its values at all times; nothing is recorded."""
+        found, _ = self.solve(y, args)
+        return [np.stack([part.array for part in parts]) for parts in zip(*found, strict=True)]
+
+    def record(
+        self,
+        y: Leaves,
+        times: Sequence[Any],
+        args: tuple[Any, ...],
+        grid: Sequence[NDArray],
+        captured: Sequence[Value] = (),
+        is_checkpointed: bool = False,
+        steps: list[Step] | None = None,
+    ) -> Leaves:
+        """Take the steps of a grid on the tape; return for each leaf its values at all times.
+
+        Parameters enter each stretch, and each step, by a record of their own: so their gradients add up in the same
+        order as those of a checkpointed stretch, and agree bit for bit.
+
+        Args:
+            y: the leaves at the first time.
+            times: all times, as numbers or as tensors.
+            args: arguments of f.
+            grid: for each stretch, the ends of its steps.
+            captured: tensors that f takes from outside.
+            is_checkpointed: whether to keep only some states.
+            steps: takes the steps, if they are wanted.
+        """
+        state = [y, self.right_side(times[0], y, args) if self.method.passes_slope else []]
+        found = [y]
+        for ends, start, stop in zip(grid, times[:-1], times[1:], strict=True):
+            stretch = _Stretch(self, ends, start, stop, args)
+            if is_checkpointed:
+                state = checkpoint_loop(stretch.take, state, len(ends) - 1, snapshots=self.snapshots)
+            else:
+                state = stretch.unroll(state, captured, steps)
+            found.append(state[0])
+        return [stack(list(parts)) for parts in zip(*found, strict=True)]
+
+
+class _Stretch:
+    """The steps between two times."""
+
+    def __init__(self, trajectory: Trajectory, ends: NDArray, start: Any, stop: Any, args: tuple[Any, ...]) -> None:
+        self.trajectory = trajectory
+        self.ends = ends
+        #: All that is differentiated by, besides the state and what f captures.
+        self.parameters = (start, stop, args)
+
+    def take(self, state: list[Leaves], number: int) -> list[Leaves]:
+        """Take one step."""
+        return self._step(state, number, self.parameters)[0]
+
+    def unroll(self, state: list[Leaves], captured: Sequence[Value], steps: list[Step] | None) -> list[Leaves]:
+        """Take all steps on the tape."""
+        state = _aliased(state)
+        parameters, outside = _aliased(self.parameters), _aliased(list(captured))
+        for number in range(len(self.ends) - 1):
+            inner = _aliased(parameters)
+            if captured:
+                stand_ins = dict(zip(map(link_of, captured), _aliased(outside), strict=True))
+                with Watcher([*tensors_of(state), *tensors_of(inner)], stand_ins):
+                    state, taken = self._step(state, number, inner)
+            else:
+                state, taken = self._step(state, number, inner)
+            if steps is not None:
+                steps.append(taken)
+        return state
+
+    def _step(self, state: list[Leaves], number: int, parameters: tuple[Any, ...]) -> tuple[list[Leaves], Step]:
+        start, stop, args = parameters
+        right_side, method = self.trajectory.right_side, self.trajectory.method
+        begin, end = float(self.ends[number]), float(self.ends[number + 1])
+        span = stop - start
+        t, h = start + begin * span, (end - begin) * span
+        y, slope = state
+        after, stages = step(method, lambda t, y: right_side(t, y, args), t, h, y, slope or None)
+        return [after, stages[-1] if method.passes_slope else []], Step(t, h, y, stages)
+
+
+def _aliased(values: Any) -> Any:
+    """Return a tree with another name for each tracked tensor."""
+    return with_tensors(values, [x if x.node is None else alias(x) for x in tensors_of(values)])
+
+
+def constants(leaves: Leaves) -> Leaves:
+    """Return untracked tensors of the same arrays."""
+    return [wrap(Tensor, leaf.array if isinstance(leaf, Value) else leaf) for leaf in leaves]

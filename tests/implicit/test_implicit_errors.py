@@ -1,0 +1,293 @@
+"""What goes wrong with equations, and what is said about it: never a quiet wrong number."""
+
+import math
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.core.context import current
+from numtape.errors import (
+    ArgumentError,
+    ConvergenceError,
+    DtypeError,
+    FreedError,
+    GradientError,
+    LinearAlgebraError,
+    NotDifferentiableError,
+    OperandError,
+    OverwrittenError,
+    ShapeError,
+)
+
+implicit = nt.implicit
+
+
+def singular(why):
+    return (
+        f"root: the derivative of the equation by x at the answer is singular: {why}. Other answers lie next to this "
+        "one, so it has no derivative by the parameters. Take out what is redundant, or add a term that decides (such "
+        "as 1e-6 * x)."
+    )
+
+
+def test_redundant_equations_have_no_derivative():
+    def answer(a):
+        return implicit.root(
+            lambda x: nt.stack([x[0] + x[1] - a, 2.0 * x[0] + 2.0 * x[1] - 2.0 * a]), np.zeros(2)
+        ).sum()
+
+    with pytest.raises(LinearAlgebraError) as error:
+        nt.grad(answer)(1.0)
+    assert str(error.value) == singular("it has no inverse")
+
+
+def test_an_unknown_that_nothing_depends_on_is_named():
+    def answer(a):
+        return implicit.root(lambda x: nt.stack([x[0] - a, x[0] * 2.0 - 2.0 * a]), np.zeros(2)).sum()
+
+    with pytest.raises(LinearAlgebraError) as error:
+        nt.grad(answer)(1.0)
+    assert str(error.value) == singular("no equation depends on element 1 of x")
+
+
+def test_an_equation_without_unknowns_is_named():
+    def answer(a):
+        return implicit.root(lambda x: nt.stack([x[0] - a, 0.0 * a]), np.zeros(2)).sum()
+
+    with pytest.raises(LinearAlgebraError) as error:
+        nt.grad(answer)(1.0)
+    assert str(error.value) == singular("equation 1 does not depend on x")
+
+
+@pytest.mark.parametrize("function", [lambda x, a: a * (x - 1.0) ** 2, lambda x, a: a * (x * x - 2.0 * x + 1.0)])
+def test_a_double_root_has_no_derivative(function):
+    assert implicit.root(function, 3.0, 1.0) == pytest.approx(1.0, abs=1e-7)
+    with pytest.raises(LinearAlgebraError) as error:
+        nt.grad(lambda a: implicit.root(function, 3.0, a))(1.0)
+    assert str(error.value) == (
+        "root: the derivative of the equation by x at the answer is singular: it is no larger than its change within "
+        "the accuracy of the answer, as at a double root, so the answer has no derivative by the parameters. Move away "
+        "from the point, or add a term that decides (such as 1e-6 * x)."
+    )
+
+
+def test_a_badly_conditioned_system_is_still_solved():
+    matrix = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-9]])
+    right = matrix @ np.array([1.0, 2.0])
+    found = nt.jacobian(lambda b: implicit.root(lambda x: matrix @ x - b, np.zeros(2)))(right)
+    np.testing.assert_allclose(matrix @ found, np.eye(2), atol=1e-6)
+
+
+def test_a_flat_valley_has_no_isolated_minimum():
+    with pytest.raises(LinearAlgebraError, match=r"^minimize: the derivative of the equation by x at the answer is"):
+        nt.grad(lambda a: implicit.minimize(lambda x: (x[0] + x[1] - a) ** 2, np.zeros(2)).sum())(1.0)
+
+
+def test_a_saddle_is_no_minimum():
+    with pytest.raises(ConvergenceError) as error:
+        implicit.minimize(lambda x: x[0] ** 2 - x[1] ** 2, np.zeros(2))
+    assert "minimize: the answer is no isolated minimum: the curvature along one direction is -" in str(error.value)
+    with pytest.raises(ConvergenceError, match=r"an eigenvalue of the second derivative, scaled, is -5\.0e-01\. It"):
+        implicit.minimize(lambda x: x[0] ** 2 - x[1] ** 2 + x[1] ** 4, np.ones(2), solver=lambda f, x: 1e-9 * x)
+
+
+def test_an_equation_without_a_root_is_not_solved():
+    with pytest.raises(ConvergenceError) as error:
+        implicit.root(lambda x: x * x + 1.0, 1.0)
+    assert str(error.value) == (
+        "root: Newton's method did not converge in 2 iterations: |F| is stuck at 1.0e+00. Start nearer to the answer, "
+        "allow more by max_iterations=, or bring a solver of your own by solver=."
+    )
+    with pytest.raises(ConvergenceError, match=r"^minimize: Newton's method did not converge in 200 iterations: "):
+        implicit.minimize(lambda x: x, 1.0)
+    with pytest.raises(ConvergenceError, match=r"^fixed_point: Anderson's iteration did not converge in \d+ iter"):
+        implicit.fixed_point(lambda x: x * x + x + 1.0, 1.0)
+    with pytest.raises(ConvergenceError, match=r"did not converge in 3 iterations: \|F\| is still"):
+        implicit.root(lambda x: nt.exp(x) - 1e6, -1.0, max_iterations=3)
+
+
+def test_a_start_outside_of_the_domain_is_named():
+    with pytest.raises(ConvergenceError) as error:
+        implicit.root(nt.log, -1.0)
+    assert str(error.value) == "root: log is not finite at the start x0; start where it is defined."
+
+
+def leaving(how):
+    return rf"^root: <lambda> left the tape by {how} at .*, so a part of its derivative would be lost\. Compute with "
+
+
+def test_a_function_that_leaves_the_tape_is_named_with_its_line():
+    with pytest.raises(NotDifferentiableError, match=leaving(r"float\(\)")) as error:
+        implicit.root(lambda x: math.sin(x) - 0.5, 0.5)
+    assert "test_implicit_errors.py" in str(error.value)
+    with pytest.raises(NotDifferentiableError, match=leaving(r"float\(\)")):
+        implicit.root(lambda x: x * float(x) - 9.0, 1.0)
+    with pytest.raises(NotDifferentiableError, match=leaving(r"numpy\(\)")):
+        implicit.root(lambda x: nt.tensor(x.numpy() ** 2) - 9.0, 1.0)
+    with pytest.raises(NotDifferentiableError, match=leaving(r"item\(\)")):
+        nt.grad(lambda a: implicit.root(lambda x: x * x - a.item(), 1.0))(9.0)
+
+
+def test_what_is_only_looked_at_is_detached_first():
+    seen = []
+    implicit.root(lambda x: seen.append(x.detach().item()) or x * x - 9.0, 1.0)
+    assert seen[-1] == pytest.approx(3.0)
+
+
+def test_other_tensors_in_a_second_run_are_an_error():
+    b = nt.tensor([9.0], dtype="float64", requires_grad=True)
+    answer = implicit.root(lambda x: x * x - b, np.ones(1))
+    b = nt.tensor([4.0], dtype="float64", requires_grad=True)
+    with pytest.raises(GradientError) as error:
+        answer.sum().backward()
+    assert str(error.value) == (
+        "root: <lambda> used a tensor of shape (1,) when it ran again for its derivative, and did not when it ran "
+        "first, so that gradient would be lost. Pass what changes as an argument."
+    )
+
+
+def test_other_values_in_a_second_run_are_an_error():
+    a = nt.tensor([1.0], dtype="float64", requires_grad=True)
+    target = 9.0
+    answer = implicit.root(lambda x: a * x * x - target, np.ones(1))
+    target = 4.0
+    with pytest.raises(GradientError) as error:
+        answer.sum().backward()
+    assert str(error.value) == (
+        "root: <lambda> gave another result at the answer when it ran again for its derivative: |F| is 5.0e+00 and was "
+        "0.0e+00. It must depend on its arguments and on what does not change; pass what changes as an argument."
+    )
+
+
+def test_an_overwritten_parameter_and_a_freed_graph_are_errors():
+    a = nt.tensor([9.0], dtype="float64", requires_grad=True)
+    answer = implicit.root(lambda x: x * x - a, np.ones(1))
+    with nt.no_grad():
+        a += 1.0
+    with pytest.raises(OverwrittenError, match=r"^implicit: the derivative needs the value of 'operands', saved at"):
+        answer.sum().backward()
+    loss = implicit.root(lambda x: x * x - a, np.ones(1)).sum()
+    loss.backward()
+    with pytest.raises(FreedError):
+        loss.backward()
+
+
+def test_an_error_of_the_function_itself_passes_and_leaves_no_state():
+    class Broken(Exception):
+        pass
+
+    def function(x):
+        raise Broken
+
+    before = current()
+    for call in (implicit.root, implicit.minimize, implicit.fixed_point, implicit.least_squares):
+        with pytest.raises(Broken):
+            call(function, 1.0)
+    assert current() is before
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: implicit.root(3, 1.0), OperandError, "root: wants a function of x first, not int."),
+        (
+            lambda: implicit.root(lambda x: x, None),
+            OperandError,
+            "root: x0 is None; it must be a tensor, an array, a number or a tree.",
+        ),
+        (
+            lambda: implicit.root(lambda x: x, "one"),
+            OperandError,
+            "root: x0 holds str; it must be a tensor, an array, a number or a tree.",
+        ),
+        (
+            lambda: implicit.root(lambda x: x, np.float16(1.0)),
+            DtypeError,
+            "root: x0 has dtype float16, in which equations cannot be solved accurately; use astype('float32').",
+        ),
+        (
+            lambda: implicit.root(lambda x: x, np.array([1, 2])),
+            DtypeError,
+            "root: x0 has dtype int64; use astype(float).",
+        ),
+        (
+            lambda: implicit.root(lambda x: nt.stack([x, x]), 1.0),
+            ShapeError,
+            "root: <lambda> returned shape (2,) for x of shape (); there must be one equation for each unknown.",
+        ),
+        (
+            lambda: implicit.root(lambda x: None, 1.0),
+            OperandError,
+            "root: <lambda> returned None; it must return a tensor or a tree of them.",
+        ),
+        (
+            lambda: implicit.minimize(lambda x: x * x, np.ones(2)),
+            ShapeError,
+            "minimize: <lambda> returned shape (2,); only a scalar is least. Use sum().",
+        ),
+        (
+            lambda: implicit.root(lambda x: x, 1.0, linear="lu"),
+            ArgumentError,
+            "root: linear is 'lu'; it must be one of 'auto', 'dense', 'cg', 'gmres'.",
+        ),
+        (
+            lambda: implicit.root(lambda x: x, 1.0, tol=-1.0),
+            ArgumentError,
+            "root: tol is -1.0; it must be a positive number, or None.",
+        ),
+        (
+            lambda: implicit.root(lambda x: x, 1.0, max_iterations=0),
+            ArgumentError,
+            "root: max_iterations is 0; it must be a positive integer.",
+        ),
+        (
+            lambda: implicit.root(lambda x: x, 1.0, solver=3),
+            OperandError,
+            "root: solver is int; it must be a function of the function to solve and of the start, that returns the "
+            "answer.",
+        ),
+        (
+            lambda: implicit.linear_solve(lambda x: x * x, np.ones(3)),
+            ArgumentError,
+            "linear_solve: <lambda> is not linear in x; use nt.implicit.root for equations, and put constants into b.",
+        ),
+        (
+            lambda: implicit.linear_solve(lambda x: x + 1.0, np.ones(3)),
+            ArgumentError,
+            "linear_solve: <lambda> is not linear in x; use nt.implicit.root for equations, and put constants into b.",
+        ),
+        (
+            lambda: implicit.linear_solve(np.ones((3, 3)), np.ones(3)),
+            LinearAlgebraError,
+            "linear_solve: the matrix is singular: it has no inverse. Other answers lie next to this one, so it has no "
+            "derivative by the parameters. Take out what is redundant, or add a term that decides (such as 1e-6 * x).",
+        ),
+    ],
+)
+def test_misuse_is_explained(call, kind, message):
+    with pytest.raises(kind) as error:
+        call()
+    assert str(error.value) == message
+
+
+def test_conjugate_gradients_refuse_what_is_not_positive():
+    with pytest.raises(LinearAlgebraError, match=r"^root: linear='cg' wants a symmetric positive definite derivative"):
+        nt.grad(lambda a: implicit.root(lambda x: a - x, np.zeros(2), linear="cg").sum())(1.0)
+
+
+def test_products_that_do_not_converge_are_an_error():
+    rotation = np.array([[0.0, 1.0], [0.0, 0.0]])
+    with pytest.raises(LinearAlgebraError) as error:
+        implicit.linear_solve(lambda x: rotation @ x, np.ones(2), linear="gmres")
+    assert str(error.value) == (
+        "linear_solve: the linear system of the derivative was not solved: gmres left a relative residual of 7.1e-01 "
+        "after 3 iterations for 2 unknowns. The system is singular or badly conditioned: scale the unknowns alike, add "
+        "a term that decides what is left open, or use linear='dense'."
+    )
+
+
+def test_nothing_to_solve_is_solved():
+    assert implicit.root(lambda x: x, np.zeros(0)).shape == (0,)
+    assert implicit.minimize(lambda x: x.sum(), np.zeros(0)).shape == (0,)
+    assert nt.grad(lambda a: implicit.root(lambda x: a * x, np.zeros(0)).sum())(1.0) == 0.0
