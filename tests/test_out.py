@@ -15,7 +15,11 @@ def elementwise_ops():
     return [
         op
         for op in registry.values()
-        if isinstance(op, Op) and op.is_elementwise and Marker.ITSELF not in op.pushes and op.name in public
+        if isinstance(op, Op)
+        and op.is_elementwise
+        and Marker.ITSELF not in op.pushes
+        and op.name in public
+        and "dtype" not in op.defaults  # A cast decides on its dtype itself.
     ]
 
 
