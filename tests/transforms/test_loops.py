@@ -299,3 +299,49 @@ def test_a_loop_inside_of_a_loop_is_one_record():
     z = nt.tensor([1.0], dtype="float64", requires_grad=True)
     plain_loop(nt.sin, z, 120).sum().backward()
     assert x.grad.item() == z.grad.item()
+
+
+def test_a_captured_tensor_that_a_step_passes_on_gets_its_gradient():
+    x = nt.tensor([0.1, 0.2], dtype="float64")
+    found = []
+    for run in (nt.checkpoint_loop, plain_loop):
+        w = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+        run(lambda s, w=w: (nt.sin(s[0]) * s[1], w), (x, w), 4)[0].sum().backward()
+        found.append(w.grad.tolist())
+    assert found[0] == pytest.approx(found[1], rel=1e-14)
+
+
+def test_other_ops_while_it_advances_are_named():
+    calls = []
+
+    def step(z):
+        calls.append(1)
+        return nt.sin(nt.sin(z)) if len(calls) == 6 else nt.sin(z)
+
+    y = nt.checkpoint_loop(step, nt.tensor([1.0], requires_grad=True), 5, snapshots=1)
+    with pytest.raises(nt.errors.GradientError, match=r"step 0 of .* ran other ops"):
+        y.sum().backward()
+
+
+def test_a_step_may_take_gradients_with_a_tape():
+    def step(s):
+        with nt.GradientTape() as tape:
+            tape.watch(s)
+            energy = nt.cos(s).sum()
+        return s - 0.1 * tape.gradient(energy, s)
+
+    x = nt.tensor([0.5, 0.6], dtype="float64", requires_grad=True)
+    y = nt.checkpoint_loop(step, x * 1.0, 5, snapshots=2)
+    y.sum().backward()
+    z = nt.tensor([0.5, 0.6], dtype="float64", requires_grad=True)
+    forward = plain_loop(lambda s: s + 0.1 * nt.sin(s), z, 5)
+    np.testing.assert_allclose(y.detach().numpy(), forward.detach().numpy(), rtol=1e-14)
+
+
+def test_a_second_backward_runs_from_the_first_state_again():
+    x = nt.tensor([0.5], dtype="float64", requires_grad=True)
+    y = nt.checkpoint_loop(nt.sin, x, 20, snapshots=4).sum()
+    y.backward(retain_graph=True)
+    first = x.grad.item()
+    y.backward()
+    assert x.grad.item() == 2 * first

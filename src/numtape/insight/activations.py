@@ -177,9 +177,24 @@ class Activations(Scope, Observer):
                     self.ledger.enter(array, account)
             elif type(waiting) is np.ndarray:
                 self._of_leaves.append(weakref.ref(buffer_of(waiting)))
+        self._let_leaves_go(cotangents)
         if any(self._is_new(link) for link in (record, *record.inputs)):
             self._count_restored()
         self.note(BACKWARD, record.op.name)
+
+    def _let_leaves_go(self, cotangents: dict[Any, Any]) -> None:
+        """Count an array no more that became the gradient of a leaf, unless a record waits for it, too."""
+        if not self._of_leaves:
+            return
+        waiting = {id(buffer_of(g)) for link, g in cotangents.items() if type(link) is Record and type(g) is np.ndarray}
+        still = []
+        for reference in self._of_leaves:
+            buffer = reference()
+            if buffer is not None and id(buffer) in waiting:
+                still.append(reference)
+            elif buffer is not None:
+                self.ledger.remove(buffer)
+        self._of_leaves = still
 
     def _is_new(self, link: Any) -> bool:
         return type(link) is Record and link.is_kept and link in self._dropped and link not in self._restored

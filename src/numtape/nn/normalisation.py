@@ -2,10 +2,15 @@
 
 from typing import Any
 
+import numpy as np
+
 from .._typing import Array, DtypeLike
+from ..core.write import mark_written
 from ..creation import ones, zeros
+from ..dtypes import HALF_DTYPES, as_dtype, float32
 from ..errors import ArgumentError, ShapeError
 from ..grad_mode import no_grad
+from ..kernels.halves import to_float32
 from ..ops import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from ..tensors import Tensor
 from .checks import check_absent, check_count, check_device, check_dtype, is_integer
@@ -64,8 +69,10 @@ class _BatchNorm(_Affine):
         self.track_running_stats = track_running_stats
         self._make((num_features,), affine, affine, dtype)
         has_stats = track_running_stats
-        self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if has_stats else None)
-        self.register_buffer("running_var", ones(num_features, dtype=dtype) if has_stats else None)
+        # A variance of float16 numbers may be as large as 2**32, which float16 cannot hold.
+        wide = float32 if dtype is not None and as_dtype(dtype) in HALF_DTYPES else dtype
+        self.register_buffer("running_mean", zeros(num_features, dtype=wide) if has_stats else None)
+        self.register_buffer("running_var", ones(num_features, dtype=wide) if has_stats else None)
         self.register_buffer("num_batches_tracked", zeros(dtype="int64") if has_stats else None)
 
     def reset_running_stats(self) -> None:
@@ -83,17 +90,32 @@ class _BatchNorm(_Affine):
                 f"{type(self).__name__}: the input has shape {x.shape} and there are {self.num_features} features; the "
                 f"input must have shape {self.layout}, with {self.num_features} channels."
             )
-        momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.num_batches_tracked is not None:
-            with no_grad():
-                self.num_batches_tracked += 1
-            if self.momentum is None:
-                # All batches count alike.
-                momentum = 1.0 / self.num_batches_tracked.array.item()
-        uses_batch = self.training or self.running_mean is None
+            return self._train(x, self.num_batches_tracked)
+        return self._normalise(x, self.running_mean is None, 0.0)
+
+    def _normalise(self, x: Array, uses_batch: bool, momentum: float) -> Array:
         return batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, uses_batch, momentum, self.eps
         )
+
+    def _train(self, x: Array, count: Tensor) -> Array:
+        """Normalise by the batch, and let the running statistics follow it unless it has none that are finite."""
+        statistics = [each for each in (self.running_mean, self.running_var) if each is not None]
+        for each in statistics:
+            _widen(each)
+        before = [each.array.copy() for each in statistics]
+        # Without a momentum all batches count alike.
+        momentum = 1.0 / (count.array.item() + 1) if self.momentum is None else self.momentum
+        result = self._normalise(x, True, momentum)
+        if all(np.isfinite(each.array).all() for each in statistics):
+            with no_grad():
+                count += 1
+        else:
+            # A step that overflows is skipped, and the batch that did it must not stay for good.
+            for each, array in zip(statistics, before, strict=True):
+                each.array[...] = array
+        return result
 
     def extra_repr(self) -> str:
         """Return the arguments."""
@@ -121,7 +143,8 @@ class BatchNorm2d(_BatchNorm):
     """Normalise each channel of an input of shape (batch, channels, height, width).
 
     In training, mean and variance are those of the batch, and the running ones, which evaluation uses, move towards
-    them.
+    them. A batch whose mean or variance is not finite leaves those as they are and is not counted. Running statistics
+    of a half layer are float32; those of one that was converted become so at its next batch in training.
 
     Args:
         num_features: the number of channels.
@@ -129,7 +152,7 @@ class BatchNorm2d(_BatchNorm):
         momentum: how far the running statistics move; None for the mean over all batches.
         affine: whether each channel has a factor and a summand.
         track_running_stats: whether there are running statistics; without, those of the batch are used always.
-        dtype: of parameters and statistics; None for the default dtype.
+        dtype: of parameters and, if it is no half type, of statistics; None for the default dtype.
 
     Example:
         >>> nt.nn.BatchNorm2d(3)(nt.ones(2, 3, 4, 4)).shape
@@ -317,6 +340,13 @@ class InstanceNorm2d(_Affine):
     def extra_repr(self) -> str:
         """Return the arguments."""
         return f"{self.num_features}, eps={self.eps}, affine={self.affine}"
+
+
+def _widen(statistic: Tensor) -> None:
+    """Make a half running statistic float32, in place."""
+    if statistic.dtype in HALF_DTYPES:
+        statistic.array = to_float32(statistic.array)
+        mark_written(statistic, statistic.node)
 
 
 def _as_tuple(shape: Any) -> tuple[int, ...]:

@@ -93,7 +93,9 @@ class _Loop:
             raise ArgumentError("checkpoint_loop: give n, the number of steps, or until, which says when to stop.")
         if n is not None and (isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0):
             raise ArgumentError(f"checkpoint_loop: n is {n!r}; it must be a number of steps.")
-        if snapshots is not None and (isinstance(snapshots, bool) or not isinstance(snapshots, int) or snapshots < 1):
+        if snapshots is not None and (
+            isinstance(snapshots, bool) or not isinstance(snapshots, int | np.integer) or snapshots < 1
+        ):
             raise ArgumentError(f"checkpoint_loop: snapshots is {snapshots!r}; it must be a positive integer.")
         if not callable(step):
             raise OperandError(f"checkpoint_loop: step must be a function, not {type(step).__name__}.")
@@ -170,7 +172,11 @@ class _Loop:
                 watcher = Watcher(self.outside)
                 watcher.inside.update(map(link_of, tensors_of(start)))
                 with watcher:
-                    state = detached(self.call(start, number))
+                    after = self.call(start, number)
+                for value in tensors_of(after):  # What is passed on without an op is captured as well.
+                    if link_of(value) not in watcher.inside:
+                        self.outside.add(value)
+                state = detached(after)
                 self.traces.append(watcher.trace)
                 if self.verify:
                     self.values.append(checksum(state))
@@ -222,7 +228,8 @@ class _Loop:
         assert self.length is not None
         moved = list(cotangents)
         totals: list[Any] = [None] * len(self.captured)
-        kept = list(self.kept)
+        # Taken over, so that there are never more than asked for; another backward starts from the first one.
+        kept, self.kept = self.kept, self.kept[:1]
         end = self.length
         while end:
             top = kept[-1]
@@ -243,12 +250,14 @@ class _Loop:
 
     def _advance(self, start: Snapshot, steps: int) -> Snapshot:
         """Run steps again, and return the state after them."""
-        state = copied(start.state)
+        state = start.state
         self.go_back(start)
-        with entered(grad=False):
-            for number in range(start.number, start.number + steps):
-                state = self.call(state, number)
-            return snapshot(state, start.number + steps, self.streams)
+        for number in range(start.number, start.number + steps):
+            watcher = Watcher(None)
+            with watcher:
+                state = detached(self.call(tracked(state), number))
+            self._compare(number, state, watcher)
+        return snapshot(state, start.number + steps, self.streams)
 
     def _pull_step(self, start: Snapshot, moved: list[Any], totals: list[Any]) -> list[Any]:
         """Run a step on the tape, pull cotangents through it, and add to those of captured tensors."""

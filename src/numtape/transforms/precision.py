@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
@@ -195,7 +196,8 @@ class autocast:
             raise OperandError(f"autocast: enabled is {enabled!r}; it is True or False.")
         self.enabled = bool(enabled) and self.dtype is not float32
         self._overrides = _overrides("autocast", autocast_ops, keep_fp32_ops)
-        self._entered: list[entered] = []
+        #: What is open in this context, innermost last: tasks and threads may share a region.
+        self._entered: ContextVar[tuple[entered, ...]] = ContextVar("numtape_autocast", default=())
 
     def _region(self) -> entered:
         """Return a region to enter. It shares the copies of the one that it replaces."""
@@ -209,10 +211,12 @@ class autocast:
     def __enter__(self) -> None:
         region = self._region()
         region.__enter__()
-        self._entered.append(region)
+        self._entered.set((*self._entered.get(), region))
 
     def __exit__(self, *exc: Any) -> None:
-        self._entered.pop().__exit__(*exc)
+        *outer, region = self._entered.get()
+        self._entered.set(tuple(outer))
+        region.__exit__(*exc)
 
     def __call__(self, function: F) -> F:
         return decorated("autocast", function, self._region)
