@@ -165,7 +165,7 @@ def test_a_step_that_does_something_else_when_it_runs_again_is_named():
         return nt.sin(x) if len(calls) <= 10 else nt.cos(x)
 
     y = nt.checkpoint_loop(step, nt.tensor(1.0, requires_grad=True), 10)
-    with pytest.raises(nt.errors.GradientError, match=r"step 9 of .* ran other ops, or on other shapes"):
+    with pytest.raises(nt.errors.GradientError, match=r"step 7 of .* ran other ops, or on other shapes"):
         y.backward()
 
 
@@ -177,7 +177,7 @@ def test_verify_finds_other_values():
         return nt.sin(x) * float(len(calls))
 
     y = nt.checkpoint_loop(step, nt.tensor(1.0, requires_grad=True), 5, verify=True)
-    with pytest.raises(nt.errors.GradientError, match=r"step 4 of .* gave other values when it ran again"):
+    with pytest.raises(nt.errors.GradientError, match=r"step 2 of .* gave other values when it ran again"):
         y.backward()
 
 

@@ -93,9 +93,8 @@ class _Loop:
             raise ArgumentError("checkpoint_loop: give n, the number of steps, or until, which says when to stop.")
         if n is not None and (isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0):
             raise ArgumentError(f"checkpoint_loop: n is {n!r}; it must be a number of steps.")
-        if snapshots is not None and (
-            isinstance(snapshots, bool) or not isinstance(snapshots, int | np.integer) or snapshots < 1
-        ):
+        is_number = isinstance(snapshots, int | np.integer) and not isinstance(snapshots, bool)
+        if snapshots is not None and not (is_number and snapshots > 0):
             raise ArgumentError(f"checkpoint_loop: snapshots is {snapshots!r}; it must be a positive integer.")
         if not callable(step):
             raise OperandError(f"checkpoint_loop: step must be a function, not {type(step).__name__}.")
@@ -114,6 +113,8 @@ class _Loop:
         self.captured: list[Value] = []
         #: The random streams that steps draw from, and where each stood before.
         self.streams: dict[Stream, dict[str, Any]] = {}
+        #: Whether steps run inside of a tape, so that gradients which they take are differentiated.
+        self.is_on_tape = bool(current().tapes)
         #: The outputs of the first run, until they are recorded.
         self.fresh: tuple[NDArray, ...] | None = None
         #: The scopes that steps run in again: those that say in which dtypes ops run.
@@ -162,7 +163,8 @@ class _Loop:
         tape = RecordingTape(current().watch_all)
         # What is inside concerns those around no more than what is inside of an op.
         scopes = tuple(scope for scope in current().scopes if not isinstance(scope, Watcher))
-        with entered(tapes=(tape,), scopes=scopes), self._noting_draws():
+        tapes = (tape,) if self.is_on_tape else ()
+        with entered(tapes=tapes, watch_all=tape.watch_all, scopes=scopes), self._noting_draws():
             number = 0
             while not self.is_over(state, number):
                 if places.keeps(number):
@@ -216,6 +218,10 @@ class _Loop:
             thread.stream = own
             for stream, place in places.items():
                 stream.go_to(place)
+
+    def tapes(self) -> tuple[RecordingTape, ...]:
+        """Return the tapes that a step runs in when it runs again."""
+        return (_Forgetful(),) if self.is_on_tape else ()
 
     def go_back(self, start: Snapshot) -> None:
         """Let random streams stand where they stood before a step."""
@@ -295,6 +301,23 @@ class _Loop:
             )
 
 
+class _Forgetful(RecordingTape):
+    """A tape that records are made on, and that lists none of them."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(watch_all=False)
+        self.records = _Nothing()
+
+
+class _Nothing(list[Any]):
+    """A list that stays empty."""
+
+    def append(self, item: Any) -> None:
+        """Leave it."""
+
+
 def _takes_two(step: Callable[..., Any]) -> bool:
     """Say whether a step wants its number."""
     try:
@@ -330,7 +353,7 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     if is_recorded((g, *operands)):
         found = _pull_recorded(moved, operands, loop)
     else:
-        with loop.replaying(), entered(grad=True, tapes=(), watch_all=False, scopes=loop.scopes):
+        with loop.replaying(), entered(grad=True, tapes=loop.tapes(), watch_all=False, scopes=loop.scopes):
             found = loop.pull(moved)
     return [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(found, operands, strict=True)]
 
