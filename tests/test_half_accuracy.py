@@ -201,6 +201,88 @@ def test_sums_of_a_million_are_right_to_two_places(draw, dtype):
     assert_within_ulps(columns[fits], x.astype(np.float64).reshape(1000, 1000).sum(axis=0)[fits], 2)
 
 
+def test_sums_whose_terms_cancel_keep_what_is_left():
+    assert float(nt.tensor([2.0**60, 1.0, -(2.0**60)], dtype=nt.bfloat16).sum()) == 1.0
+    x = np.zeros((1_000_001, 1), np.float16)
+    x[:500_000], x[500_000], x[500_001:] = LARGEST, 2.0**-24, -LARGEST
+    for axis in (None, 0, -2, (0, 1), (0,)):
+        for keepdims in (False, True):
+            assert float(nt.sum(nt.tensor(x), axis=axis, keepdims=keepdims).reshape(())) == 2.0**-24
+
+
+def test_what_decides_a_tie_may_lie_beyond_the_digits_of_float64():
+    for sign in (1.0, -1.0):
+        for tail, expected in ((2.0**-100, 1.0 + 2.0**-7), (-(2.0**-100), 1.0), (0.0, 1.0)):
+            x = np.array([2.0**90, 1.0, 2.0**-8, tail, -(2.0**90)]) * sign
+            assert float(nt.tensor(x, dtype=nt.bfloat16).sum()) == sign * expected
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("axis", [None, 0, 1, -1, (0, 2), (1, 2), (-1, 0, 1)], ids=str)
+def test_sums_of_all_sizes_of_bfloat16_are_correctly_rounded_along_any_axis(axis):
+    rng = np.random.default_rng(6)
+    x = (rng.choice([-1.0, 1.0], (6, 4, 10)) * 2.0 ** rng.uniform(-133, 127, (6, 4, 10))).astype(nt.bfloat16)
+    # Each number once more with the other sign, but for the smallest.
+    x = np.concatenate([x, np.where(np.abs(x.astype(float)) < 2.0**-100, 0.0, -x.astype(float)).astype(nt.bfloat16)])
+    found = nt.sum(nt.tensor(x), axis=axis, keepdims=True).numpy()
+    exact = np.vectorize(Fraction, otypes=[object])(x.astype(float)).sum(axis=axis, keepdims=True)
+    assert found.shape == exact.shape
+    assert found.astype(float).ravel().tolist() == [rounded_to_half(each, x.dtype) for each in exact.ravel()]
+
+
+@pytest.mark.parametrize("axis", [None, 1, (0, 1)], ids=str)
+@pytest.mark.parametrize("spread", [16, 30, 45, 60])
+def test_long_sums_that_cancel_are_correctly_rounded_whatever_their_spread(spread, axis):
+    rng = np.random.default_rng(spread)
+    x = (rng.choice([-1.0, 1.0], (3, 1001)) * 2.0 ** rng.uniform(0, spread, (3, 1001))).astype(nt.bfloat16)
+    left = rng.permutation(np.concatenate([x, -x, x[:, :3] * nt.bfloat16.type(2.0**-spread)], axis=1), axis=1)
+    for each in (left, np.ascontiguousarray(left.T).T, np.repeat(left, 2, axis=1)[:, ::2]):
+        found = nt.sum(nt.tensor(each), axis=axis).numpy().astype(float)
+        exact = np.asarray(np.vectorize(Fraction, otypes=[object])(left.astype(float)).sum(axis=axis))
+        assert found.ravel().tolist() == [rounded_to_half(total, nt.bfloat16) for total in exact.ravel()]
+
+
+def test_what_is_not_finite_stays_in_its_own_sum():
+    x = np.array([[2.0**60, 1.0, -(2.0**60)], [math.inf, 1.0, 2.0], [math.nan, 1.0, 2.0], [-0.0, -0.0, -0.0]])
+    found = nt.tensor(x, dtype=nt.bfloat16).sum(axis=1).numpy().astype(float)
+    np.testing.assert_array_equal(found, [1.0, math.inf, math.nan, np.sum([-0.0, -0.0, -0.0])])
+    assert np.signbit(found[3]) == np.signbit(np.add.reduce(x[3]))
+
+
+@pytest.mark.parametrize("size", [1e30, 1e-30])
+@pytest.mark.parametrize("power", [20, -20, 3, 0.5])
+def test_powers_beyond_float64_do_not_show_in_a_norm(power, size):
+    x = nt.tensor([[size, -size], [0.0, size]], dtype=nt.bfloat16)
+    value = float(x[0, 0])
+    found = nt.norm(x[0], power)
+    assert_within_ulps(found.numpy(), np.float64(value * 2.0 ** (1 / power)), 0.5)
+    assert float(nt.norm(x[:1], power, axis=1, keepdims=True)[0, 0]) == float(found)
+    if power > 0:
+        assert nt.norm(x, power, axis=1).tolist() == [float(found), value]
+
+
+def test_norms_of_numbers_that_are_zero_or_missing_or_infinite_have_no_scale():
+    for values, expected in (([0.0, 0.0], 0.0), ([], 0.0), ([math.inf, 1.0], math.inf)):
+        assert float(nt.norm(nt.tensor(values, dtype=nt.float16), 3)) == expected
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_singular_values_are_summed_before_they_are_rounded(dtype):
+    x = np.random.default_rng(7).normal(size=(200, 12, 9)).astype(dtype)
+    values = np.linalg.svd(x.astype(np.float64), compute_uv=False)
+    for ord, expected in (("nuc", values.sum(-1)), (2, values[:, 0]), (-2, values[:, -1])):
+        found = nt.norm(nt.tensor(x), ord, axis=(1, 2))
+        assert found.dtype == dtype
+        assert_within_ulps(found.numpy(), expected, 0.5 + 1e-6)
+
+
+def test_the_gradient_of_a_nuclear_norm_of_halves_is_half():
+    x = nt.tensor([[3.0, 0.0], [0.0, 2.0]], dtype=nt.float16, requires_grad=True)
+    nt.norm(x, "nuc").backward()
+    assert x.grad.dtype == nt.float16
+    assert x.grad.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
 def test_gradients_of_half_leaves_are_half_and_carried_in_float32():
     # In float16, 2**-20 times 2**-6 would be lost on the way.
     x = nt.tensor([1.0], dtype=nt.float16, requires_grad=True)

@@ -10,7 +10,7 @@ import numtape
 ROOT = Path(numtape.__file__).parent
 #: From the bottom up; modules of one layer that stand in separate strings are strangers to each other.
 LAYERS = [
-    {"errors", "dtypes", "tree", "config", "spelling", "_typing"},
+    {"errors", "dtypes", "tree", "config", "scheduler_config", "spelling", "_typing"},
     {"kernels"},
     {"core"},
     {"taylor"},

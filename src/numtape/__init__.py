@@ -11,15 +11,6 @@ from .api import grad as grad
 from .api import jvp as jvp
 from .api import value_and_grad as value_and_grad
 from .api import vjp as vjp
-from .config import AmpConfig as AmpConfig
-from .config import BenchmarkConfig as BenchmarkConfig
-from .config import CheckpointConfig as CheckpointConfig
-from .config import CheckpointStrategy as CheckpointStrategy
-from .config import DeterministicConfig as DeterministicConfig
-from .config import DeterministicMode as DeterministicMode
-from .config import PrecisionMode as PrecisionMode
-from .config import SchedulerConfig as SchedulerConfig
-from .config import SchedulingStrategy as SchedulingStrategy
 from .contexts import GradientContext as GradientContext
 from .contexts import clear_default_context_tape as clear_default_context_tape
 from .contexts import clear_tape as clear_tape
@@ -70,6 +61,8 @@ from .jacobians import hvp as hvp
 from .jacobians import jacobian as jacobian
 from .ops import *  # noqa: F403  (each op is listed once, in ops/__init__.py)
 from .schedule import HybridScheduler as HybridScheduler
+from .scheduler_config import SchedulerConfig as SchedulerConfig
+from .scheduler_config import SchedulingStrategy as SchedulingStrategy
 from .streams import Generator as Generator
 from .streams import seed as seed
 from .tapes import GradientTape as GradientTape
@@ -89,6 +82,13 @@ if _TYPE_CHECKING:
     from . import uncertainty as uncertainty
     from .accumulation import GradientAccumulator as GradientAccumulator
     from .accumulation import accumulate_gradients as accumulate_gradients
+    from .config import AmpConfig as AmpConfig
+    from .config import BenchmarkConfig as BenchmarkConfig
+    from .config import CheckpointConfig as CheckpointConfig
+    from .config import CheckpointStrategy as CheckpointStrategy
+    from .config import DeterministicConfig as DeterministicConfig
+    from .config import DeterministicMode as DeterministicMode
+    from .config import PrecisionMode as PrecisionMode
     from .gradient_clipping import clip_grad_norm as clip_grad_norm
     from .gradient_clipping import clip_grad_norm_ as clip_grad_norm_
     from .gradient_clipping import clip_grad_value as clip_grad_value
@@ -128,6 +128,13 @@ if _TYPE_CHECKING:
 
 #: What is imported when it is first asked for, and from where: not every program needs it.
 _LAZY = {
+    "AmpConfig": "config",
+    "BenchmarkConfig": "config",
+    "CheckpointConfig": "config",
+    "CheckpointStrategy": "config",
+    "DeterministicConfig": "config",
+    "DeterministicMode": "config",
+    "PrecisionMode": "config",
     "PerformanceBenchmark": "insight.benchmark",
     "Checkpoints": "serialization.rotation",
     "GradientAccumulator": "accumulation",

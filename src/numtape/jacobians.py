@@ -21,7 +21,6 @@ from .arguments import (
     released,
     title,
 )
-from .config import SchedulerConfig, SchedulingStrategy, as_member
 from .core.context import current, entered
 from .core.gradients import link_of, sweep, tracked_again
 from .core.jacobian import Blocks, Path, Sweeper, by_cut, by_forward, by_reverse
@@ -30,6 +29,7 @@ from .errors import ArgumentError, NotDifferentiableError, OperandError, ShapeEr
 from .lifted import BatchedTensor
 from .ops import concat
 from .schedule import HybridScheduler
+from .scheduler_config import SchedulerConfig, SchedulingStrategy, as_member
 
 
 def jacobian(

@@ -3,7 +3,6 @@
 import os
 import warnings
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +18,8 @@ from .insight import summary as summaries
 from .tensors import Tensor
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .insight.digest import Digest
     from .insight.graph import Graph, Profile
     from .transforms.determinism import deterministic as Deterministic
@@ -282,7 +283,7 @@ class Recording:
         profile: "Profile | None" = None,
         values: bool = True,
         title: str = "",
-    ) -> Path:
+    ) -> "Path":
         """Write the records as one HTML page; see `nt.to_html`. The gradients are those of the newest record."""
         from .insight.page import to_html
 

@@ -9,9 +9,9 @@ its columns, its rows, or both.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .config import SchedulerConfig, SchedulingStrategy
 from .core.jacobian import Path
 from .errors import OperandError
+from .scheduler_config import SchedulerConfig, SchedulingStrategy
 
 _FORWARD, _REVERSE, _MIXED = SchedulingStrategy.FORWARD, SchedulingStrategy.REVERSE, SchedulingStrategy.MIXED
 

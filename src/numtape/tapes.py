@@ -11,7 +11,6 @@ import numpy as np
 
 from . import tape_scopes
 from .arguments import as_moved
-from .config import AmpConfig, CheckpointConfig, DeterministicConfig, SchedulerConfig, SchedulingStrategy, as_member
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import (
@@ -35,9 +34,11 @@ from .insight import summary as summaries
 from .jacobians import check_chunk_size, matrix_blocks
 from .recording import Recording
 from .schedule import HybridScheduler
+from .scheduler_config import SchedulerConfig, SchedulingStrategy, as_member
 from .tensors import Tensor
 
 if TYPE_CHECKING:
+    from .config import AmpConfig, CheckpointConfig, DeterministicConfig
     from .transforms.planning import Plan
 
 
@@ -68,10 +69,10 @@ class Tape(Recording):
         self,
         persistent: bool = False,
         watch_all: bool = True,
-        checkpoint: CheckpointConfig | None = None,
+        checkpoint: "CheckpointConfig | None" = None,
         scheduler: HybridScheduler | SchedulerConfig | None = None,
-        deterministic: DeterministicConfig | None = None,
-        amp: AmpConfig | None = None,
+        deterministic: "DeterministicConfig | None" = None,
+        amp: "AmpConfig | None" = None,
     ) -> None:
         self._dropping = tape_scopes.dropping_of(checkpoint)
         self._deterministic = tape_scopes.deterministic_of(deterministic)
@@ -416,20 +417,20 @@ class GradientTape(Tape):
         self,
         persistent: bool = False,
         watch_all: bool = False,
-        checkpoint: CheckpointConfig | None = None,
+        checkpoint: "CheckpointConfig | None" = None,
         scheduler: HybridScheduler | SchedulerConfig | None = None,
-        deterministic: DeterministicConfig | None = None,
-        amp: AmpConfig | None = None,
+        deterministic: "DeterministicConfig | None" = None,
+        amp: "AmpConfig | None" = None,
     ) -> None:
         super().__init__(persistent, watch_all, checkpoint, scheduler, deterministic, amp)
 
     @classmethod
-    def with_checkpoint_config(cls, config: CheckpointConfig) -> "GradientTape":
+    def with_checkpoint_config(cls, config: "CheckpointConfig") -> "GradientTape":
         """Return a tape that keeps of its values what a `CheckpointConfig` says."""
         return cls(checkpoint=config)
 
     @classmethod
-    def with_amp_config(cls, config: AmpConfig) -> "GradientTape":
+    def with_amp_config(cls, config: "AmpConfig") -> "GradientTape":
         """Return a tape that computes in mixed precision, and scales what it differentiates, as an `AmpConfig` says.
 
         Example:
@@ -443,7 +444,7 @@ class GradientTape(Tape):
         return cls(amp=config)
 
     @classmethod
-    def with_deterministic_config(cls, config: DeterministicConfig) -> "GradientTape":
+    def with_deterministic_config(cls, config: "DeterministicConfig") -> "GradientTape":
         """Return a tape that gives the same bits every time, as a `DeterministicConfig` says."""
         return cls(deterministic=config)
 

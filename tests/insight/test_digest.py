@@ -33,7 +33,7 @@ def test_equal_runs_have_equal_digests():
     assert run() == run()
     assert run().hash == run().hash
     assert repr(run()) == f"<Digest: 4 records, {run().hash}>"
-    assert len(str(run()).splitlines()) == 5
+    assert len(str(run()).splitlines()) == 6
 
 
 def test_the_first_difference_is_found_whatever_it_is():
@@ -98,11 +98,47 @@ def test_another_cotangent_is_found_behind_an_equal_forward():
     assert not nt.diff_digests(digest(1.0), digest(1.0))
 
 
-def test_a_digest_without_cotangents_is_compared_by_its_forward():
+def test_another_gradient_of_a_leaf_is_found_behind_equal_cotangents(tmp_path):
+    def digest(scale):
+        x = nt.tensor([1.0, 2.0], requires_grad=True, name="x")
+        x.register_hook(lambda g: g * scale)
+        with nt.Tape() as tape:
+            loss = nt.sin(nt.exp(x)).sum()
+        return tape.digest(loss)
+
+    one, other = digest(1.0), digest(2.0)
+    assert parted(one, other) == ("gradient", 0, "exp")
+    assert one != other
+    assert one.hash != other.hash
+    assert str(nt.diff_digests(one, other)).startswith(
+        "the runs part at record %0: the cotangents are the same, and another gradient came to a leaf that this op read"
+    )
+    assert one == digest(1.0)
+    assert nt.Digest.from_json(one.to_json()) == one
+    assert parted(one, nt.Digest.from_json(other.to_json())) == ("gradient", 0, "exp")
+    assert str(one).splitlines()[-1].startswith("gradient of x ")
+
+
+def test_a_digest_with_cotangents_and_one_without_differ_however_they_are_compared():
     with nt.Tape() as tape:
         loss = (nt.tensor([1.0], name="x") * 2.0).sum()
-    assert tape.digest() != tape.digest(loss)
-    assert not nt.diff_digests(tape.digest(), tape.digest(loss))
+    with_backward, without = tape.digest(loss), tape.digest()
+    assert with_backward != without
+    assert with_backward.hash != without.hash
+    for pair in ((with_backward, without), (without, with_backward)):
+        assert parted(*pair) == ("backward", 1, "sum")
+        assert (
+            "the forward is the same, and one digest only has a backward; take both with the loss, or without"
+            in str(nt.diff_digests(*pair))
+        )
+
+
+def test_a_document_without_gradients_is_still_read():
+    document = json.loads(run().to_json())
+    del document["gradients"]
+    old = nt.Digest.from_json(json.dumps(document))
+    assert old.has_cotangents
+    assert (parted(run(), old), run() == old) == (("backward", 3, "sum"), False)
 
 
 def test_a_digest_delivers_and_frees_nothing():

@@ -63,6 +63,16 @@ def test_nan_stays_nan(compiled):
         assert np.isnan(halves.to_half(x, dtype).astype(np.float32)).all()
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_nan_has_the_same_bits_whether_or_not_its_kernel_is_compiled(dtype, compiled):
+    patterns = np.arange(0x7F800001, 0x80000000, 997, dtype=np.uint32)
+    wide = np.concatenate([patterns, patterns | np.uint32(0x80000000)]).view(np.float32)
+    narrow = EVERY.view(dtype)
+    with np.errstate(invalid="ignore"):
+        assert np.array_equal(bits(halves.to_half(wide, dtype)), bits(wide.astype(dtype)))
+        assert np.array_equal(bits(halves.to_float32(narrow)), bits(narrow.astype(np.float32)))
+
+
 def test_any_layout_and_shape_is_converted(compiled):
     x = np.random.default_rng(0).normal(size=(80, 90)).astype(np.float32)
     for array in (x.T, x[::2, ::3], x[::-1], x[0, 0], x[:0]):

@@ -145,3 +145,40 @@ def test_a_number_as_an_operand_keeps_its_error(dtype):
     with pytest.raises(nt.errors.ShapeError) as caught:
         nt.matmul(np.ones((2, 3), dtype), np.array(2.0, dtype))
     assert str(caught.value) == "matmul: a has shape (2, 3) and b has shape (); numbers are multiplied with *."
+
+
+FORKED = """
+import multiprocessing
+import numpy as np
+import numtape as nt
+from numtape.errors import MissingExtraError
+from numtape.kernels import onednn_library, providers
+
+x, weight = np.ones((4, 8, 32, 32), np.float32), np.ones((8, 8, 3, 3), np.float32)
+
+def convolve(choice):
+    try:
+        nt.kernels.provider(choice)
+        return providers.conv(x, weight, None, (1, 1), ((0, 0), (0, 0)), (1, 1), 1).max()
+    except MissingExtraError as error:
+        return error
+
+is_there = onednn_library.why_missing() is None
+assert convolve("onednn" if is_there else "auto") == 72.0
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    for choice in (None, "onednn", "auto", "numpy"):
+        print(pool.apply(convolve, (choice,)) if is_there or choice in ("auto", "numpy") else REASON)
+assert convolve(None) == 72.0
+"""
+
+
+def test_a_forked_process_uses_numpy_and_says_so_if_told_otherwise():
+    reason = f"oneDNN: {onednn_library._FORKED}."
+    script = FORKED.replace("REASON", repr(reason))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [reason, reason, "72.0", "72.0"]
+    assert reason == (
+        "oneDNN: this process was forked from one that had loaded it, and its threads stayed behind; use 'auto' or "
+        "'numpy' here, or start processes by 'spawn'."
+    )

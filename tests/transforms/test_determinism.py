@@ -1,5 +1,6 @@
 """The same bits every time: across processes, hash seeds, thread counts and resumed runs; what cannot promise it."""
 
+import asyncio
 import copy
 import dataclasses
 import os
@@ -729,3 +730,32 @@ def test_tenflowers_deterministic_config():
         "operation_seeds",
         "cudnn_deterministic",
     ]
+
+
+# Tasks.
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_tasks_that_leave_in_the_order_they_came_put_the_stream_back(is_shared):
+    scopes = [nt.deterministic(global_seed=0)] * 2 if is_shared else [nt.deterministic(global_seed=i) for i in range(2)]
+
+    async def inside(scope, entered, leaving):
+        with scope:
+            entered.set()
+            await leaving.wait()
+        assert scope not in current().scopes
+
+    async def both():
+        events = [asyncio.Event() for _ in range(4)]
+        async with asyncio.timeout(10):
+            tasks = [asyncio.create_task(inside(scopes[i], *events[2 * i : 2 * i + 2])) for i in range(2)]
+            await events[0].wait()
+            await events[2].wait()
+            events[1].set()
+            await tasks[0]
+            events[3].set()
+            await tasks[1]
+
+    before = current().thread.stream
+    asyncio.run(both())
+    assert current().thread.stream is before

@@ -1,5 +1,6 @@
 """Autocast: which dtype each op runs in, casts on the tape, regions, overrides, derivatives, checkpointing."""
 
+import asyncio
 import gc
 import threading
 
@@ -635,3 +636,61 @@ def test_the_tape_as_numpy_code_computes_in_the_same_precision():
 def test_composed_functions_know_the_function_behind_their_face():
     entries = [entry for entry in op_checks.entries() if isinstance(entry, Composite)]
     assert all(callable(entry.function) for entry in entries)
+
+
+# Shared regions, and copies that nobody writes to.
+
+
+def test_two_tasks_may_share_a_region():
+    region = nt.autocast()
+    x = nt.ones(2, 2)
+
+    async def inside(first, second):
+        async with asyncio.timeout(10):
+            with region:
+                first.set()
+                await second.wait()
+                assert (x @ x).dtype == nt.bfloat16
+            assert (x @ x).dtype == nt.float32
+            await asyncio.sleep(0)
+            assert (x @ x).dtype == nt.float32
+
+    async def both():
+        first, second = asyncio.Event(), asyncio.Event()
+        await asyncio.gather(inside(first, second), inside(second, first))
+
+    asyncio.run(both())
+
+
+def test_two_threads_may_share_a_region():
+    region = nt.autocast()
+    x = nt.ones(2, 2)
+    meeting = threading.Barrier(2, timeout=10)
+    found = []
+
+    def inside(is_first):
+        with region:
+            meeting.wait()
+            if not is_first:
+                meeting.wait()
+            found.append((x @ x).dtype)
+        found.append((x @ x).dtype)
+        if is_first:
+            meeting.wait()
+
+    threads = [threading.Thread(target=inside, args=(is_first,)) for is_first in (True, False)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [nt.bfloat16, nt.float32] * 2
+
+
+def test_the_half_copy_of_a_tensor_cannot_be_written_through_a_view():
+    w = nt.ones(2, 2)
+    with nt.autocast(autocast_ops=["reshape"]):
+        y = nt.reshape(w, (4,))
+        with pytest.raises(nt.errors.OverwrittenError) as error:
+            y += 10.0
+        assert (w @ w).tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert str(error.value) == "add: the tensor's memory is read-only; use clone() to get memory of its own."

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import pickle
 import warnings
 import weakref
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
+from numtape.core.gradients import sweep
 
 INFINITE = float("inf")
 
@@ -361,7 +363,7 @@ def test_gradients_that_are_never_unscaled_are_noticed(dtype):
     with pytest.raises(nt.errors.GradientError) as error:
         scaler.scale(w.sum())
     assert str(error.value) == (
-        "LossScaler.scale: parameter 'w' was updated since the last loss was scaled, but its gradient was never "
+        "DynamicScaler.scale: parameter 'w' was updated since its loss was scaled, but its gradient was never "
         "unscaled; call scaler.step(optimizer) instead of optimizer.step()."
     )
 
@@ -449,7 +451,95 @@ def test_bad_input_is_one_clear_line(call, kind, message):
     assert str(error.value) == message
 
 
+def two_optimizers():
+    a, b = (nt.tensor([1.0], requires_grad=True, name=name) for name in "ab")
+    return a, b, nt.optim.SGD([a], lr=0.1), nt.optim.SGD([b], lr=0.1), nt.LossScaler.Dynamic(8.0)
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_an_optimizer_that_steps_by_itself_beside_another_is_noticed_at_every_step(is_first):
+    a, b, one, other, scaler = two_optimizers()
+    for _ in range(2):
+        scaler.scale((a * b).sum()).backward()
+        scaler.step(one)
+        scaler.step(other)
+        scaler.update()
+        one.zero_grad()
+        other.zero_grad()
+    scaler.scale((a * b).sum()).backward()
+    if not is_first:
+        scaler.step(one)
+    other.step()
+    with pytest.raises(nt.errors.GradientError) as error:
+        scaler.step(one) if is_first else scaler.update()
+    assert str(error.value) == (
+        f"DynamicScaler.{'unscale' if is_first else 'update'}: parameter 'b' was updated since its loss was scaled, "
+        "but its gradient was never unscaled; call scaler.step(optimizer) instead of optimizer.step()."
+    )
+
+
+def test_a_loss_may_pass_through_parameters_that_are_left_alone():
+    a, b, one, other, scaler = two_optimizers()
+    for optimizer in (one, other) * 2:
+        one.zero_grad()
+        other.zero_grad()
+        scaler.scale((a * b).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert a.item() < 1.0
+    assert b.item() < 1.0
+
+
+def test_gradients_of_the_last_step_are_an_error():
+    w, optimizer, scaler = make()
+    one_step(w, optimizer, scaler)
+    before = w.tolist()
+    scaler.scale(w.sum())
+    with pytest.raises(nt.errors.GradientError) as error:
+        scaler.step(optimizer)
+    assert str(error.value) == (
+        "DynamicScaler.unscale: the gradients of this SGD are those of the last step; call "
+        "scaler.scale(loss).backward() first."
+    )
+    assert w.tolist() == before
+
+
+def test_a_gradient_that_no_backward_has_reached_is_not_unscaled_again():
+    a, b = (nt.tensor([1.0], requires_grad=True) for _ in range(2))
+    optimizer, scaler = nt.optim.SGD([a, b], lr=0.0), nt.LossScaler.Static(8.0)
+    for loss in (lambda: (a + b).sum(), lambda: (a * 1.0).sum()):
+        a.grad = None
+        scaler.scale(loss()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert (a.grad.tolist(), b.grad.tolist()) == ([1.0], [1.0])
+
+
+def test_a_tape_that_scales_refuses_a_loss_that_was_scaled():
+    w = nt.ones(2, requires_grad=True)
+    scaler = nt.LossScaler.Static(8.0)
+    with nt.GradientTape.with_amp_config(amp()) as tape:
+        loss = scaler.scale(w.sum())
+    with pytest.raises(nt.errors.GradientError) as error:
+        tape.backward(loss)
+    assert str(error.value) == (
+        "DynamicScaler: this tape scales losses by itself, and the loss was scaled before, by scaler.scale(loss); give "
+        "the tape the loss itself."
+    )
+    assert w.grad is None
+
+
 # Warnings.
+
+
+def test_a_loss_that_is_gone_has_left_the_name_of_the_op():
+    w = nt.tensor([300.0], requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w], lr=0.1), nt.LossScaler.Static(8.0, warn_after=1)
+    with np.errstate(all="ignore"):
+        scaler.scale(nt.exp(w).sum()).backward()
+    scaler.step(optimizer)
+    with pytest.warns(RuntimeWarning, match="The first op that overflowed is exp, in float32, at "):
+        scaler.update()
 
 
 def test_a_run_of_skipped_steps_warns_and_names_the_first_op():
@@ -590,7 +680,55 @@ def test_a_disabled_config_scales_nothing():
     assert config.loss_scaler.good_steps == 0
 
 
+@pytest.mark.parametrize("overflow", [False, True])
+def test_what_retains_its_gradient_gets_it_unscaled_and_nothing_on_overflow(overflow):
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    h = x * 3.0
+    h.retain_grad()
+    seen = []
+    h.register_hook(lambda g: seen.append(g.tolist()))
+    loss = (h * (INFINITE if overflow else 1.0)).sum()
+    scaler = nt.LossScaler.Static(8.0)
+    for times in (1, 2):
+        with scaler.retaining([loss]) as retained:
+            found = sweep([loss], [scaler.scaled_seed(np.ones((), np.float32))], None)
+        assert h.grad is None if overflow or times == 1 else h.grad.tolist() == [1.0, 1.0]
+        assert scaler.unscale_found(found, [loss], retained) is overflow
+        assert h.grad is None if overflow else h.grad.tolist() == [times, times]
+    # Hooks see what passes: scaled numbers.
+    assert seen == [[INFINITE, INFINITE] if overflow else [8.0, 8.0]] * 2
+
+
 # Saving.
+
+
+def test_a_scaler_can_be_pickled_in_the_middle_of_a_step():
+    w, optimizer, scaler = make(growth_interval=5)
+    one_step(w, optimizer, scaler)
+    scaler.scale(w.sum()).backward()
+    scaler.unscale(optimizer)
+    other = pickle.loads(pickle.dumps(scaler))
+    assert other.state_dict() == scaler.state_dict()
+    optimizer.zero_grad()
+    one_step(w, optimizer, other)
+    assert other.good_steps == 2
+
+
+@pytest.mark.parametrize(("name", "value"), [("good_steps", -1), ("good_steps", "two"), ("skipped", 1.5)])
+def test_counts_are_checked_before_anything_is_loaded(name, value):
+    scaler = nt.LossScaler.Dynamic(64.0)
+    before = scaler.state_dict()
+    with pytest.raises(nt.errors.ArgumentError) as error:
+        scaler.load_state_dict({**before, "scale": 2.0, name: value})
+    assert str(error.value) == f"LossScaler: {name} is {value!r}; it must be an integer that is not negative."
+    assert scaler.state_dict() == before
+
+
+def test_more_good_steps_than_the_interval_still_let_the_scale_grow():
+    w, optimizer, scaler = make(init_scale=8.0, growth_interval=3)
+    scaler.load_state_dict({**scaler.state_dict(), "good_steps": 7})
+    one_step(w, optimizer, scaler)
+    assert (scaler.get_scale(), scaler.good_steps) == (16.0, 0)
 
 
 def test_training_resumes_bitwise_at_every_step():
@@ -668,6 +806,16 @@ def test_grad_scaler_is_a_dynamic_one_by_other_names():
     assert other.get_scale() == 32.0
     other.update(8.0)
     assert other.get_scale() == 8.0
+
+
+def test_the_settings_of_a_grad_scaler_can_be_set():
+    scaler = nt.GradScaler()
+    scaler.set_growth_factor(3.0)
+    scaler.set_backoff_factor(0.25)
+    scaler.set_growth_interval(7)
+    assert (scaler.get_growth_factor(), scaler.get_backoff_factor(), scaler.get_growth_interval()) == (3.0, 0.25, 7)
+    with pytest.raises(nt.errors.ArgumentError, match="growth_factor is 1; it must be a number above 1"):
+        scaler.set_growth_factor(1)
 
 
 def test_a_grad_scaler_that_is_off_does_nothing():

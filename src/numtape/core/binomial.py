@@ -9,7 +9,6 @@ import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence, Set
-from typing import NamedTuple
 
 from .record import Record
 
@@ -17,12 +16,15 @@ from .record import Record
 _MOST_UNITS = 64
 
 
-class Part(NamedTuple):
+class Part:
     """A stretch of a run, and the values from before it that it must find at hand."""
 
-    start: int
-    stop: int
-    crossing: tuple[Record, ...]
+    __slots__ = ("crossing", "start", "stop")
+
+    def __init__(self, start: int, stop: int, crossing: tuple[Record, ...]) -> None:
+        self.start = start
+        self.stop = stop
+        self.crossing = crossing
 
 
 class Run:

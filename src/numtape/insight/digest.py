@@ -69,6 +69,9 @@ class Digest:
     entries: tuple[Entry, ...]
     #: The class of CPU, the libraries and the kernel provider.
     machine: dict[str, str] = dataclasses.field(compare=False)
+    #: The gradients of leaves: the number of the record that first read each, and its name and hash. None if no
+    #: backward was asked for.
+    gradients: tuple[tuple[int, str], ...] | None = None
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -81,17 +84,18 @@ class Digest:
 
     def __str__(self) -> str:
         lines = [f"%{number} = {entry}" for number, entry in enumerate(self.entries)]
+        lines += [f"gradient of {text}, read by %{number}" for number, text in self.gradients or ()]
         return "\n".join([f"{len(self)} records, {self.hash}", *lines])
 
     @property
     def has_cotangents(self) -> bool:
         """Whether a backward was asked for."""
-        return any(entry.cotangent for entry in self.entries)
+        return self.gradients is not None or any(entry.cotangent for entry in self.entries)
 
     @property
     def hash(self) -> str:
         """One hash for the whole run, of everything that is compared."""
-        return _hashed(json.dumps([_compared(entry) for entry in self.entries]).encode())
+        return _hashed(json.dumps([[_compared(entry) for entry in self.entries], self.gradients]).encode())
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the digest as a JSON document, and write it to a file if a path is given."""
@@ -101,6 +105,7 @@ class Digest:
             "version": VERSION,
             "machine": self.machine,
             "records": records,
+            "gradients": self.gradients,
         }
         text = json.dumps(document, indent=1)
         if path is not None:
@@ -136,13 +141,14 @@ def digest_of(what: Any, loss: Any = None) -> Digest:
 
     Args:
         what: a tracked tensor, something that has `records`, or a list of records.
-        loss: a tensor to run a backward from, which delivers and frees nothing, for the hashes of cotangents.
+        loss: a tensor to run a backward from, which delivers and frees nothing, for the hashes of cotangents and of
+            the gradients of leaves.
 
     Raises:
         FreedError: if a value is gone: a backward has freed the graph, or an optimizer has changed what it began with.
     """
     records = _records_of(what)
-    cotangents = {} if loss is None else _cotangents(loss)
+    cotangents, found = ({}, None) if loss is None else _backward(loss)
     numbers = {record: number for number, record in enumerate(records)}
     last_use = {link: number for number, record in enumerate(records) for link in record.inputs if type(link) is Record}
     made: dict[Record, Any] = {}
@@ -166,7 +172,7 @@ def digest_of(what: Any, loss: Any = None) -> Digest:
             for link in (*record.inputs, record):
                 if type(link) is Record and last_use.get(link, number) <= number:
                     made.pop(link, None)
-    return Digest(tuple(entries), machine())
+    return Digest(tuple(entries), machine(), None if found is None else _gradients(records, found))
 
 
 def _records_of(what: Any) -> Sequence[Record]:
@@ -209,8 +215,21 @@ def _operand(record: Record, position: int, numbers: dict[Record, int], made: di
     if not isinstance(link, Value):
         return _text(link)
     is_same = link.version is None or link.version[0].count == stamp_at(record, position)
-    name = link.extras.name if link.extras is not None else None
-    return f"{name or 'tensor'} {_hash_of(link.array) if is_same else '(overwritten)'}"
+    return f"{_name(link)} {_hash_of(link.array) if is_same else '(overwritten)'}"
+
+
+def _name(leaf: Value) -> str:
+    return (leaf.extras.name if leaf.extras is not None else None) or "tensor"
+
+
+def _gradients(records: Sequence[Record], found: dict[Any, Any]) -> tuple[tuple[int, str], ...]:
+    """Return the gradients of the leaves that records read, each with the number of its first reader."""
+    readers: dict[Any, int] = {}
+    for number, record in enumerate(records):
+        for link in record.inputs:
+            if isinstance(link, Value) and link in found:
+                readers.setdefault(link, number)
+    return tuple((number, f"{_name(leaf)} {_hash_of(found[leaf])}") for leaf, number in readers.items())
 
 
 class _Cotangents(Observer):
@@ -224,7 +243,8 @@ class _Cotangents(Observer):
         self.found[record] = _hash_of(tuple(cotangent) if isinstance(cotangent, list) else cotangent)
 
 
-def _cotangents(loss: Any) -> dict[Record, str]:
+def _backward(loss: Any) -> tuple[dict[Record, str], dict[Any, Any]]:
+    """Return the hashes of the cotangents of a backward, and the gradients of its leaves."""
     check_target("digest", loss)
     leaves: list[Any] = []
     collect([link_of(loss)], leaves)
@@ -232,8 +252,8 @@ def _cotangents(loss: Any) -> dict[Record, str]:
     observer = _Cotangents()
     # The sources are named so that nothing is delivered, not even to tensors that retain their gradient.
     with entered(observers=(observer,), tapes=(), watch_all=False, scopes=current().scopes):
-        sweep([loss], [seed_of("digest", loss, None)], list(dict.fromkeys(sources)))
-    return observer.found
+        found = sweep([loss], [seed_of("digest", loss, None)], list(dict.fromkeys(sources)))
+    return observer.found, found
 
 
 def _params(params: dict[str, Any] | None) -> str:
@@ -296,7 +316,10 @@ def _parse(text: str) -> Digest:
         )
     try:
         entries = tuple(Entry(**{**each, "operands": tuple(each["operands"])}) for each in found["records"])
-        return Digest(entries, dict(found["machine"]))
+        gradients = found.get("gradients")
+        if gradients is not None:
+            gradients = tuple((int(number), str(text)) for number, text in gradients)
+        return Digest(entries, dict(found["machine"]), gradients)
     except (KeyError, TypeError, ValueError) as error:
         raise SavedFileError(
             f"digest: the document is damaged ({type(error).__name__}: {error}); write it anew."

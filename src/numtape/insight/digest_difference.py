@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from itertools import zip_longest
 from typing import Any
 
 from ..errors import OperandError
@@ -16,16 +17,20 @@ _MEANINGS = {
     "operands": "the op got other inputs",
     "value": "the same op gave other bits on the same inputs",
 }
-#: Cotangents are looked at once the whole forward is the same, newest record first, as the backward passes them.
-_COTANGENT = "the forward is the same, and another cotangent came back to this op"
+#: The backward is looked at once the whole forward is the same: cotangents, newest record first, then gradients.
+_BACKWARD_MEANINGS = {
+    "backward": "the forward is the same, and one digest only has a backward; take both with the loss, or without",
+    "cotangent": "the forward is the same, and another cotangent came back to this op",
+    "gradient": "the cotangents are the same, and another gradient came to a leaf that this op read",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class DigestDifference:
     """The first record in which two runs differ; false if there is none."""
 
-    #: "op", "shape", "dtype", "params", "operands", "value" or "cotangent" by what differs, "length" if one run goes on
-    #: where the other ends, and empty if they are equal.
+    #: "op", "shape", "dtype", "params", "operands", "value", "cotangent" or "gradient" by what differs, "length" if one
+    #: run goes on where the other ends, "backward" if one digest only has cotangents, and empty if they are equal.
     kind: str
     #: The number of the record, from 0 on; how many there are if the runs are equal.
     position: int
@@ -60,7 +65,7 @@ class DigestDifference:
 
     def _meaning(self) -> str:
         if self.kind != "length":
-            return _MEANINGS.get(self.kind, _COTANGENT)
+            return {**_MEANINGS, **_BACKWARD_MEANINGS}[self.kind]
         return f"the {'first' if self.first is None else 'second'} run ends, and the other goes on"
 
 
@@ -100,11 +105,28 @@ def diff_digests(a: Any, b: Any) -> DigestDifference:
     if len(first) != len(second):
         rest = [digest.entries[len(pairs)] if len(pairs) < len(digest) else None for digest in (first, second)]
         return DigestDifference("length", len(pairs), rest[0], rest[1], machines)
-    if first.has_cotangents and second.has_cotangents:
-        for position, (one, other) in reversed(list(enumerate(pairs))):
-            if one.cotangent != other.cotangent:
-                return DigestDifference("cotangent", position, one, other, machines)
+    kind, position = _backward_difference(first, second)
+    if kind:
+        ends = [digest.entries[position] if position < len(digest) else None for digest in (first, second)]
+        return DigestDifference(kind, position, ends[0], ends[1], machines)
     return DigestDifference("", len(pairs), None, None, machines)
+
+
+def _backward_difference(first: Digest, second: Digest) -> tuple[str, int]:
+    """Return what differs in the backwards of runs with the same forward, and at which record; "" if nothing does."""
+    last = max(len(first) - 1, 0)
+    if first.has_cotangents != second.has_cotangents:
+        return "backward", last
+    for position in range(len(first) - 1, -1, -1):
+        if first.entries[position].cotangent != second.entries[position].cotangent:
+            return "cotangent", position
+    if (first.gradients is None) != (second.gradients is None):
+        return "backward", last  # One was written when gradients of leaves were not looked at.
+    parting = [pair for pair in zip_longest(first.gradients or (), second.gradients or ()) if pair[0] != pair[1]]
+    if parting:
+        one, other = parting[-1]
+        return "gradient", (one or other)[0]
+    return "", 0
 
 
 def _as_digest(given: Any) -> Digest:

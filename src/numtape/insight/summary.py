@@ -1,6 +1,5 @@
 """A graph as a table: one row per record, with shapes, bytes and the line that ran it."""
 
-import html
 import os
 from collections.abc import Sequence
 
@@ -82,6 +81,8 @@ def _most_rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
 
 def page(records: Sequence[Record]) -> str:
     """Return what notebooks show: the graph to look around in, unless it is very large, and the table to unfold."""
+    import html  # Only notebooks ask for this.
+
     head = "".join(f"<th>{html.escape(heading)}</th>" for heading in HEADINGS)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in _most_rows(records)

@@ -12,18 +12,55 @@ from ..dtypes import bfloat16, float16, float32
 Kernel = Callable[[int, int, int], None]
 
 _TYPES: dict[Dtype, str] = {float16: "half", bfloat16: "bfloat", float32: "float"}
-#: What takes %x to %y. For bfloat16 in integers, since the CPU's own instruction takes numbers below 2**-126 for zero:
-#: add a bit less than half a unit, or half if that makes the result even, and cut; keep a NaN from becoming inf.
-_ROUND_BFLOAT16 = """
+#: What takes %x to %y, with NumPy's bits also for NaN, for which the CPU has others: NumPy shifts those of float16, and
+#: ml_dtypes has one NaN of each sign for bfloat16.
+_INSTRUCTIONS: dict[tuple[Dtype, Dtype], str] = {}
+_INSTRUCTIONS[float32, float16] = """
+  %bits = bitcast float %x to i32
+  %high = lshr i32 %bits, 16
+  %sign = and i32 %high, 32768
+  %shifted = lshr i32 %bits, 13
+  %payload = and i32 %shifted, 1023
+  %none = icmp eq i32 %payload, 0
+  %kept = select i1 %none, i32 1, i32 %payload
+  %signed = or i32 %sign, 31744
+  %patched = or i32 %signed, %kept
+  %nan_bits = trunc i32 %patched to i16
+  %number = fptrunc float %x to half
+  %number_bits = bitcast half %number to i16
+  %nan = fcmp uno float %x, %x
+  %chosen = select i1 %nan, i16 %nan_bits, i16 %number_bits
+  %y = bitcast i16 %chosen to half
+"""
+_INSTRUCTIONS[float16, float32] = """
+  %bits = bitcast half %x to i16
+  %wide = zext i16 %bits to i32
+  %sign = and i32 %wide, 32768
+  %high = shl i32 %sign, 16
+  %payload = and i32 %wide, 1023
+  %shifted = shl i32 %payload, 13
+  %signed = or i32 %high, 2139095040
+  %nan_bits = or i32 %signed, %shifted
+  %number = fpext half %x to float
+  %number_bits = bitcast float %number to i32
+  %size = and i32 %wide, 32767
+  %nan = icmp ugt i32 %size, 31744
+  %chosen = select i1 %nan, i32 %nan_bits, i32 %number_bits
+  %y = bitcast i32 %chosen to float
+"""
+#: In integers, since the CPU's own instruction takes numbers below 2**-126 for zero: add a bit less than half a unit,
+#: or half if that makes the result even, and cut.
+_INSTRUCTIONS[float32, bfloat16] = """
   %bits = bitcast float %x to i32
   %shifted = lshr i32 %bits, 16
   %odd = and i32 %shifted, 1
   %bias = add i32 %odd, 32767
   %sum = add i32 %bits, %bias
   %rounded = lshr i32 %sum, 16
-  %quiet = or i32 %shifted, 64
+  %sign = and i32 %shifted, 32768
+  %nan_bits = or i32 %sign, 32704
   %nan = fcmp uno float %x, %x
-  %chosen = select i1 %nan, i32 %quiet, i32 %rounded
+  %chosen = select i1 %nan, i32 %nan_bits, i32 %rounded
   %narrow = trunc i32 %chosen to i16
   %y = bitcast i16 %narrow to bfloat
 """
@@ -67,12 +104,7 @@ def kernel(source: Dtype, target: Dtype) -> Kernel | None:
 
 
 def _source_text(source: Dtype, target: Dtype) -> str:
-    before, after = _TYPES[source], _TYPES[target]
-    if target == bfloat16:
-        instructions = _ROUND_BFLOAT16
-    else:
-        instructions = f"  %y = {'fptrunc' if target == float16 else 'fpext'} {before} %x to {after}"
-    return _LOOP.format(source=before, target=after, instructions=instructions)
+    return _LOOP.format(source=_TYPES[source], target=_TYPES[target], instructions=_INSTRUCTIONS[source, target])
 
 
 def _compile(llvm: Any, text: str) -> Any:

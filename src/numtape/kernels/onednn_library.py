@@ -1,6 +1,7 @@
 """Load oneDNN from the package ``onednn-cpu-gomp`` and call its C functions through ctypes.
 
-Nothing is loaded before `library` is called the first time; it then answers the same ever after.
+Nothing is loaded before `library` is called the first time; it then answers the same ever after, but in a process that
+was forked from one that had loaded it: the library would wait there, for ever, for threads that only the parent has.
 """
 
 import ctypes
@@ -27,6 +28,12 @@ _SPINS = "10000"
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 #: Variables by which users limit the instruction sets themselves.
 _LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+
+#: Why a process cannot use it that was forked after it was loaded.
+_FORKED = (
+    "this process was forked from one that had loaded it, and its threads stayed behind; use 'auto' or 'numpy' here, "
+    "or start processes by 'spawn'"
+)
 
 _Handle = ctypes.c_void_p
 _Int = ctypes.c_int
@@ -173,18 +180,34 @@ def _load() -> Library | str:
     try:
         with _short_waits():
             loaded = ctypes.CDLL(paths[0])
-        return Library(loaded)
+        found = Library(loaded)
     except (OSError, AttributeError, Refused) as error:
         return f"{PACKAGE} is installed, but does not load: {error}"
+    os.register_at_fork(after_in_child=_leave_behind)
+    return found
+
+
+_is_left_behind = False
+
+
+def _leave_behind() -> None:
+    global _is_left_behind
+    _is_left_behind = True
+
+
+def _found() -> Library | str:
+    """Return the library if this process can use it, or in one line why not."""
+    return _FORKED if _is_left_behind else _load()
 
 
 def library() -> Library:
     """Return the library; load it the first time.
 
     Raises:
-        MissingExtraError: if it is not installed, or a library that it needs is missing.
+        MissingExtraError: if it is not installed, a library that it needs is missing, or the process was forked from
+            one that had loaded it.
     """
-    found = _load()
+    found = _found()
     if isinstance(found, str):
         raise MissingExtraError(f"oneDNN: {found}.")
     return found
@@ -192,5 +215,5 @@ def library() -> Library:
 
 def why_missing() -> str | None:
     """Return in one line why the library cannot be used, or None if it can."""
-    found = _load()
+    found = _found()
     return found if isinstance(found, str) else None

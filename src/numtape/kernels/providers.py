@@ -42,7 +42,7 @@ def provider(name: str | None = None) -> str:
 
     Raises:
         ArgumentError: if there is no such provider.
-        MissingExtraError: if it is not installed, or does not load.
+        MissingExtraError: if it is not installed, does not load, or is lost by a fork (as `library` says).
 
     Example:
         >>> nt.kernels.provider()
@@ -65,7 +65,7 @@ def pinned(name: str) -> Iterator[None]:
 
     Raises:
         ArgumentError: if there is no such provider.
-        MissingExtraError: if it is not installed, or does not load.
+        MissingExtraError: if it is not installed, does not load, or is lost by a fork (as `library` says).
 
     Example:
         >>> from numtape.kernels import providers
@@ -106,6 +106,8 @@ def _by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray |
         return None
     from . import onednn  # With all that it needs, which small programs do not.
 
+    if choice == "onednn":
+        _checked(choice)  # A forked process inherits the choice, but may be unable to keep it.
     global _is_awake
     run: Callable[..., NDArray | None] = getattr(onednn, kernel)
     done = run(*arguments)

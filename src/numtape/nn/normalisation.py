@@ -5,14 +5,16 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, DtypeLike
+from ..core.context import casting, current
 from ..core.write import mark_written
 from ..creation import ones, zeros
-from ..dtypes import HALF_DTYPES, as_dtype, float32
+from ..dtypes import HALF_DTYPES, as_dtype, default_dtype, float32
 from ..errors import ArgumentError, ShapeError
 from ..grad_mode import no_grad
 from ..kernels.halves import to_float32
 from ..ops import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from ..tensors import Tensor
+from ..transforms.precision import autocast
 from .checks import check_absent, check_count, check_device, check_dtype, is_integer
 from .init import ones_, zeros_
 from .module import Module
@@ -70,7 +72,7 @@ class _BatchNorm(_Affine):
         self._make((num_features,), affine, affine, dtype)
         has_stats = track_running_stats
         # A variance of float16 numbers may be as large as 2**32, which float16 cannot hold.
-        wide = float32 if dtype is not None and as_dtype(dtype) in HALF_DTYPES else dtype
+        wide = float32 if (default_dtype() if dtype is None else as_dtype(dtype)) in HALF_DTYPES else dtype
         self.register_buffer("running_mean", zeros(num_features, dtype=wide) if has_stats else None)
         self.register_buffer("running_var", ones(num_features, dtype=wide) if has_stats else None)
         self.register_buffer("num_batches_tracked", zeros(dtype="int64") if has_stats else None)
@@ -107,7 +109,12 @@ class _BatchNorm(_Affine):
         before = [each.array.copy() for each in statistics]
         # Without a momentum all batches count alike.
         momentum = 1.0 / (count.array.item() + 1) if self.momentum is None else self.momentum
-        result = self._normalise(x, True, momentum)
+        if x.dtype in HALF_DTYPES and casting(current().scopes) is None:
+            # The op would round its statistics as it does its result.
+            with autocast():
+                result = self._normalise(x, True, momentum).astype(x.dtype)
+        else:
+            result = self._normalise(x, True, momentum)
         if all(np.isfinite(each.array).all() for each in statistics):
             with no_grad():
                 count += 1

@@ -12,6 +12,7 @@ from ..core.op import Structure
 from ..errors import ArgumentError
 from ..kernels.half_sums import HALVES, rounded
 from .arithmetic import abs, sign
+from .casting import cast
 from .reductions import axis_out_of_bounds, max, min, positive_axes, restore_axes, share_among_ties, sum
 from .samples import rejected, sample, values
 from .selection import where
@@ -49,6 +50,18 @@ def _vector_norm_vjp(g: Array, x: Array, out: Array, ord: float, axis: Axis, kee
 def _vector_norm_jvp(t: Array, x: Array, out: Array, ord: float, axis: Axis, keepdims: bool) -> Array:
     out = restore_axes(out, x.shape, axis, keepdims)
     return sum(_slope(t, x, out, ord, axis), axis=axis, keepdims=keepdims)
+
+
+def _scaled_norm(x: NDArray, ord: float, axis: Axis, keepdims: bool) -> NDArray:
+    """Return a norm whose powers, of numbers over the one that counts most, stay within the range."""
+    size = np.absolute(x)
+    if ord > 0:
+        most = _maximum_reduce(size, axis=axis, keepdims=True, initial=0.0)
+    else:
+        most = _minimum_reduce(size, axis=axis, keepdims=True, initial=np.inf)
+    scale = np.where(np.isfinite(most) & (most > 0.0), most, 1.0)
+    out = np.asarray(_add_reduce((size / scale) ** float(ord), axis=axis, keepdims=keepdims) ** (1.0 / float(ord)))
+    return out * scale.reshape(out.shape)
 
 
 def _nonzero_values(*shape: int) -> NDArray:
@@ -115,7 +128,10 @@ def vector_norm(x: Array, /, *, ord: float = 2, axis: Axis = None, keepdims: boo
     if isinstance(ord, bool) or not isinstance(ord, int | float | np.number):
         raise ArgumentError(f"vector_norm: ord is {ord!r}; it is a number, inf or -inf.")
     if x.dtype in HALVES:
-        return rounded(np.asarray(vector_norm(x.astype(np.float64), ord=ord, axis=axis, keepdims=keepdims)), x.dtype)
+        wide = x.astype(np.float64)
+        is_plain = ord in (0, 1, 2) or math.isinf(ord)
+        norm_of = vector_norm if is_plain else _scaled_norm
+        return rounded(np.asarray(norm_of(wide, ord=ord, axis=axis, keepdims=keepdims)), x.dtype)
     if ord == 2:
         if axis is None and not keepdims:
             flat = x.ravel(order="K")
@@ -138,8 +154,12 @@ def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> A
         ndim = len(np.shape(x))
         rows, columns = positive_axes(axes, ndim)
         others = tuple(i for i in range(ndim) if i not in (rows, columns))
-        s = svdvals(permute(x, (*others, rows, columns)))
+        matrices = permute(x, (*others, rows, columns))
+        is_half = matrices.dtype in HALVES
+        # Singular values of halves are rounded once, after they are summed.
+        s = svdvals(cast(matrices, np.float64) if is_half else matrices)
         out = sum(s, axis=-1) if ord == "nuc" else s[..., 0 if ord == 2 else -1]
+        out = cast(out, matrices.dtype) if is_half else out
         kept = tuple(1 if i in (rows, columns) else n for i, n in enumerate(np.shape(x)))
         return reshape(out, kept) if keepdims else out
     if ord not in (1, -1, np.inf, -np.inf):

@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from ..config import DeterministicConfig, DeterministicMode
 from ..core.context import Scope, current, entered
@@ -21,10 +21,10 @@ from ..core.record import call_site, describe_site
 from ..core.stream import Stream, Unseeded, key_from
 from ..errors import DeterminismError, OperandError
 from ..kernels import blas, providers
+from . import entries
 from .operation_seeds import stream_of_config
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 #: What runs all kernels: always there, and the same whatever else is installed.
 _PROVIDER = "numpy"
@@ -74,8 +74,6 @@ class deterministic(Scope):
         self.is_strict = mode.mode is DeterministicMode.STRICT
         self._is_off = mode.mode is DeterministicMode.OFF
         self._told: set[str] = set()
-        self._holds: _Stack[_Hold] = _Stack()
-        self._states: _Stack[entered] = _Stack()
 
     def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Compute an op, if it gives the same bits every time or the innermost scope lets it."""
@@ -107,11 +105,16 @@ class deterministic(Scope):
                 "NumPy's BLAS is no library whose threads can be set, so matrix products may change with their number",
                 "set OMP_NUM_THREADS=1 or VECLIB_MAXIMUM_THREADS=1 before Python starts",
             )
-        self._holds.open.append(_Hold(self._stream(), is_held, not self._is_off))
+        entries.push(self, _Hold(self._stream(), is_held, not self._is_off))
 
     def release(self) -> None:
-        """Undo the last `hold` of this thread."""
-        used = self._holds.open.pop().release()
+        """Undo the last `hold` of this thread and task."""
+        hold = entries.pop(self)
+        if hold is None:
+            raise DeterminismError(
+                "deterministic: the scope is left in another thread or task than it was entered in; leave it there."
+            )
+        used = hold.release()
         if used != 1:
             warnings.warn(
                 f"deterministic: BLAS was set to {used} threads inside, so results may depend on that number; set it "
@@ -135,12 +138,14 @@ class deterministic(Scope):
         except BaseException:
             self.release()
             raise
-        self._states.open.append(state)
+        entries.push(self, state)
         return self
 
     def __exit__(self, *exc: Any) -> None:
+        state = entries.pop(self)
         try:
-            self._states.open.pop().__exit__(*exc)
+            if state is not None:
+                state.__exit__(*exc)
         finally:
             self.release()
 
@@ -176,11 +181,14 @@ def _innermost() -> deterministic | None:
     return next((scope for scope in reversed(current().scopes) if isinstance(scope, deterministic)), None)
 
 
-class _Stack(threading.local, Generic[T]):
-    """What a scope has open in each thread, innermost last."""
+class _Streams(threading.local):
+    """The entries of all scopes that have replaced the stream of a thread, in the order they came."""
 
     def __init__(self) -> None:
-        self.open: list[T] = []
+        self.open: list[_Hold] = []
+
+
+_streams = _Streams()
 
 
 class _Hold:
@@ -192,6 +200,7 @@ class _Hold:
         self._before = self._thread.stream
         if stream is not None:
             self._thread.stream = stream
+            _streams.open.append(self)
         #: BLAS is held once, by the outermost scope; one that is off inside of it lets go for a while.
         self._holds = is_wanted and not is_held
         self._frees = is_held and not is_wanted
@@ -205,15 +214,24 @@ class _Hold:
 
     def release(self) -> int:
         """Put everything back; return how many threads BLAS was using, if it should have been one."""
-        # Whoever calls nt.seed inside means it to last.
-        if self._stream is not None and self._thread.stream is self._stream:
-            self._thread.stream = self._before
+        if self._stream is not None:
+            self._put_stream_back()
         if self._frees:
             blas.single_thread.hold()
         if self._pin is None:
             return 1
         self._pin.__exit__(None, None, None)
         return blas.single_thread.release()
+
+    def _put_stream_back(self) -> None:
+        """Give the thread the stream that it had; tasks may leave their scopes in another order than they came."""
+        _streams.open.remove(self)
+        for later in _streams.open:
+            if later._before is self._stream:
+                later._before = self._before
+        # Whoever calls nt.seed inside means it to last.
+        if self._thread.stream is self._stream:
+            self._thread.stream = self._before
 
 
 class _Seedless(Unseeded):

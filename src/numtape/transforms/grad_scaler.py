@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..errors import ArgumentError
+from .scaler_settings import as_backoff, as_count, as_growth
 from .scaling import DynamicScaler
 
 
@@ -87,6 +88,18 @@ class GradScaler(DynamicScaler):
     def get_growth_interval(self) -> int:
         """Return after how many good steps in a row the scale grows."""
         return self.growth_interval
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Set the factor of growth."""
+        self.growth_factor = as_growth(new_factor)
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Set the factor after an overflow."""
+        self.backoff_factor = as_backoff(new_factor)
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Set after how many good steps in a row the scale grows."""
+        self.growth_interval = as_count("growth_interval", new_interval)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scale and the settings by PyTorch's names; nothing if it is not enabled."""

@@ -1,14 +1,15 @@
-"""Find the first op whose result is not finite, from the records behind a loss."""
+"""Find the first op whose result is not finite, from the records behind a loss, and warn of it."""
 
+import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..core.apply import PICK
-from ..core.gradients import link_of
 from ..core.recompute import Made, is_at_hand, run_again
-from ..core.record import Record
+from ..core.record import Record, call_site
 from ..core.reverse import collect
 from ..core.value import Value
 from ..dtypes import FLOAT_DTYPES
@@ -21,16 +22,16 @@ def is_finite(array: Any) -> bool:
     return array.dtype not in FLOAT_DTYPES or bool(np.isfinite(array).all())
 
 
-def first_overflow(target: Value | None, parameters: Sequence[Value]) -> str:
+def first_overflow(target: Record | Value | None, parameters: Sequence[Value]) -> str:
     """Return a sentence that names the op where numbers first left their range, or whose gradient did; "" if none can.
 
     Args:
-        target: the loss, None if it is gone.
+        target: the record that made the loss, or a loss that none has made; None if there is no loss.
         parameters: those whose gradients are not finite.
     """
     if target is None:
         return ""
-    records = collect([link_of(target)])[::-1]
+    records = collect([target])[::-1]
     with np.errstate(all="ignore"):
         born = _first_not_finite(records)
     if born is not None:
@@ -41,6 +42,17 @@ def first_overflow(target: Value | None, parameters: Sequence[Value]) -> str:
             name = (parameter.extras.name if parameter.extras is not None else None) or f"tensor{list(parameter.shape)}"
             return f" What overflowed first is the gradient of {name}, in {parameter.dtype}, by {reader}."
     return ""
+
+
+def warn_of_skipped(skipped: int, scale: float, sentence: str) -> None:
+    """Warn of a run of skipped steps, at the user's line."""
+    code, lasti = call_site(sys._getframe())
+    line = next((n for start, stop, n in code.co_lines() if start <= lasti < stop and n), code.co_firstlineno)
+    text = (
+        f"LossScaler: {skipped} steps in a row were skipped, since gradients were not finite; the scale is {scale:g} "
+        f"now.{sentence} A smaller learning rate, or keep_fp32_ops for that op, may help."
+    )
+    warnings.warn_explicit(text, RuntimeWarning, code.co_filename, line)
 
 
 def _first_not_finite(records: Sequence[Record]) -> Record | None:

@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..errors import ArgumentError, DtypeError, OperandError
 from ..grad_mode import decorated
 from ..kernels.halves import to_float32, to_half
 from ..ops.casting import CAST, cast
+from . import entries
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,6 +44,8 @@ class CastArrays:
             if reference() is value and source is value.array and count == writes and copy.dtype is dtype:
                 return copy
         copy = to_half(value.array, dtype)
+        # Ops that return views of it hand it out, and a write through one would change what later ops read.
+        copy.flags.writeable = False
         self._copies[id(value)] = (weakref.ref(value, self._forgetting(id(value))), value.array, writes, copy)
         return copy
 
@@ -196,8 +198,6 @@ class autocast:
             raise OperandError(f"autocast: enabled is {enabled!r}; it is True or False.")
         self.enabled = bool(enabled) and self.dtype is not float32
         self._overrides = _overrides("autocast", autocast_ops, keep_fp32_ops)
-        #: What is open in this context, innermost last: tasks and threads may share a region.
-        self._entered: ContextVar[tuple[entered, ...]] = ContextVar("numtape_autocast", default=())
 
     def _region(self) -> entered:
         """Return a region to enter. It shares the copies of the one that it replaces."""
@@ -211,12 +211,13 @@ class autocast:
     def __enter__(self) -> None:
         region = self._region()
         region.__enter__()
-        self._entered.set((*self._entered.get(), region))
+        entries.push(self, region)
 
     def __exit__(self, *exc: Any) -> None:
-        *outer, region = self._entered.get()
-        self._entered.set(tuple(outer))
-        region.__exit__(*exc)
+        region = entries.pop(self)
+        # A generator that is closed in another context has left its region behind, with the context.
+        if region is not None:
+            region.__exit__(*exc)
 
     def __call__(self, function: F) -> F:
         return decorated("autocast", function, self._region)

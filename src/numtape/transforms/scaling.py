@@ -4,36 +4,33 @@
 `growth_interval` good steps in a row, and shrinks by `backoff_factor` at each overflow. `LossScaler.Static` stays.
 """
 
-import math
-import sys
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import tree
 from ..config import AmpConfig, PrecisionMode
-from ..core.record import call_site
+from ..core.gradients import link_of
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, GradientError, OperandError
 from ..kernels.halves import to_half
-from .overflow import first_overflow, is_finite
-from .unscaling import name_of, parameters_behind, parameters_of, unscale_gradient, writes_to
-
-
-class _Step:
-    """What happened to one optimizer since the last update."""
-
-    __slots__ = ("has_stepped", "optimizer", "overflow")
-
-    def __init__(self, optimizer: Any, overflow: bool) -> None:
-        self.optimizer = optimizer
-        self.overflow = overflow
-        self.has_stepped = False
+from .overflow import first_overflow, is_finite, warn_of_skipped
+from .retained import Retained
+from .scaler_settings import as_backoff, as_count, as_growth, as_scale
+from .unscaling import (
+    Step,
+    check_not_scaled,
+    check_unscaled,
+    is_spent,
+    mark_scaled,
+    parameters_behind,
+    parameters_of,
+    spent_gradients,
+    unscale_gradient,
+)
 
 
 class LossScaler:
@@ -58,22 +55,30 @@ class LossScaler:
         if type(self) is LossScaler:
             raise OperandError("LossScaler: there are two kinds; make an nt.LossScaler.Dynamic() or .Static(scale).")
         self._scale = scale
-        self._warn_after = _as_count("warn_after", warn_after)
+        self._warn_after = as_count("warn_after", warn_after)
         #: How many steps in a row were skipped.
         self.skipped = 0
         #: Whether the last update saw an overflow.
         self.overflow = False
+        #: The parameters whose gradients are unscaled, and whether these are finite: optimizers may share some.
+        self._unscaled: dict[int, tuple[Value, bool]] = {}
         self._forget_step()
-        #: Weak references to the parameters of the last loss, and how often each had been written to; None once
-        #: gradients were unscaled, which says that the scaler is used as it should be.
-        self._watched: list[tuple[weakref.ref[Value], int]] | None = []
 
     def _forget_step(self) -> None:
         self._is_scaled = False
-        self._steps: dict[int, _Step] = {}
-        #: The parameters whose gradients are unscaled, and whether these are finite: optimizers may share some.
-        self._unscaled: dict[int, tuple[Value, bool]] = {}
-        self._loss: weakref.ref[Value] | None = None
+        self._steps: dict[int, Step] = {}
+        #: The gradients of the last step, and how often each had been written to: what is still so is no new one.
+        self._spent = spent_gradients(parameter for parameter, _ in self._unscaled.values())
+        self._unscaled = {}
+        #: What the first loss was made by: the loss itself may be gone when a warning is to name an op.
+        self._loss: Any = None
+        #: The parameters behind losses, and how often each had been written to when its first loss was scaled.
+        self._watched: dict[int, tuple[weakref.ref[Value], int]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy continues from: all but the step that is under way, which belongs to this process."""
+        fresh = {"_is_scaled": False, "_steps": {}, "_spent": {}, "_unscaled": {}, "_loss": None, "_watched": {}}
+        return {**self.__dict__, **fresh}
 
     def get_scale(self) -> float:
         """Return the factor by which losses are multiplied now."""
@@ -90,31 +95,19 @@ class LossScaler:
             >>> scaler.scale(nt.tensor(2.0))
             tensor(16.)
         """
-        self._check_unscaled()
+        check_unscaled(f"{type(self).__name__}.scale", self._watched, self._unscaled)
         losses = tree.leaves(loss)
         for each in losses:
             if not isinstance(each, Value):
                 raise OperandError(f"LossScaler.scale: wants the loss tensor, not {type(each).__name__}.")
         if losses:
             self._is_scaled = True
-            self._loss = weakref.ref(losses[0])
-        if self._watched is not None:
-            self._watched = parameters_behind(losses)
-        return tree.map(self._times_scale, loss)
+            self._loss = link_of(losses[0]) if self._loss is None else self._loss
+        self._watched = {**parameters_behind(losses), **self._watched}
+        return tree.map(lambda each: mark_scaled(self._times_scale(each)), loss)
 
     def _times_scale(self, loss: Any) -> Any:
         return (loss.astype(float32) if loss.dtype in HALF_DTYPES else loss) * self._scale
-
-    def _check_unscaled(self) -> None:
-        """Raise if an optimizer stepped by itself. Looked at until a scaler was once used as it should be."""
-        if self._is_scaled and not self._steps:
-            for reference, writes in self._watched or ():
-                parameter = reference()
-                if parameter is not None and writes_to(parameter) != writes:
-                    raise GradientError(
-                        f"LossScaler.scale: {name_of(parameter)} was updated since the last loss was scaled, but its "
-                        "gradient was never unscaled; call scaler.step(optimizer) instead of optimizer.step()."
-                    )
 
     def unscale(self, optimizer: Any) -> None:
         """Divide the gradients of an optimizer's parameters by the scale, in place, to look at them or to clip them.
@@ -122,7 +115,7 @@ class LossScaler:
         The gradients of half parameters become float32, since the half type may not hold what scaling has saved.
 
         Raises:
-            GradientError: if that was done already, or there is nothing to unscale.
+            GradientError: if that was done already, there is nothing to unscale, or an optimizer stepped by itself.
         """
         title = f"{type(self).__name__}.unscale"
         kind = type(optimizer).__name__
@@ -140,12 +133,20 @@ class LossScaler:
             raise GradientError(
                 f"{title}: no parameter of this {kind} has a gradient; call scaler.scale(loss).backward() first."
             )
-        self._watched = None
+        check_unscaled(title, self._watched, self._unscaled)
+        spent = [p for p in with_gradient if is_spent(p, self._spent)]
+        if len(spent) == len(with_gradient):
+            raise GradientError(
+                f"{title}: the gradients of this {kind} are those of the last step; call scaler.scale(loss).backward() "
+                "first."
+            )
         for parameter in with_gradient:
             if id(parameter) not in self._unscaled:
-                self._unscaled[id(parameter)] = (parameter, unscale_gradient(parameter, 1.0 / self._scale))
+                # What no backward of this step has reached is unscaled already.
+                factor = 1.0 if is_spent(parameter, self._spent) else 1.0 / self._scale
+                self._unscaled[id(parameter)] = (parameter, unscale_gradient(parameter, factor))
         overflow = not all(self._unscaled[id(parameter)][1] for parameter in with_gradient)
-        self._steps[id(optimizer)] = _Step(optimizer, overflow)
+        self._steps[id(optimizer)] = Step(optimizer, overflow)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Unscale the gradients if need be, and let the optimizer step unless one of them is not finite.
@@ -180,16 +181,17 @@ class LossScaler:
         """End a step: adapt the scale to whether gradients overflowed. Once for all optimizers.
 
         Raises:
-            GradientError: if no gradients were unscaled since the last update.
+            GradientError: if no gradients were unscaled since the last update, or an optimizer stepped by itself.
         """
         if not self._steps:
             raise GradientError(
                 f"{type(self).__name__}.update: no gradients were unscaled since the last update(); call "
                 "scaler.step(optimizer), instead of optimizer.step(), before it."
             )
+        check_unscaled(f"{type(self).__name__}.update", self._watched, self._unscaled)
         overflow = any(step.overflow for step in self._steps.values())
         bad = [parameter for parameter, is_fine in self._unscaled.values() if not is_fine]
-        loss = self._loss() if self._loss is not None else None
+        loss = self._loss
         self._forget_step()
         self._end_step(overflow, lambda: first_overflow(loss, bad))
 
@@ -199,13 +201,7 @@ class LossScaler:
         self.skipped = self.skipped + 1 if overflow else 0
         self._adapt(overflow)
         if overflow and self.skipped % self._warn_after == 0:
-            code, lasti = call_site(sys._getframe())
-            line = next((n for start, stop, n in code.co_lines() if start <= lasti < stop and n), code.co_firstlineno)
-            text = (
-                f"LossScaler: {self.skipped} steps in a row were skipped, since gradients were not finite; the scale "
-                f"is {self._scale:g} now.{find()} A smaller learning rate, or keep_fp32_ops for that op, may help."
-            )
-            warnings.warn_explicit(text, RuntimeWarning, code.co_filename, line)
+            warn_of_skipped(self.skipped, self._scale, find())
 
     def _adapt(self, overflow: bool) -> None:
         """Change the scale after a step."""
@@ -215,20 +211,33 @@ class LossScaler:
         """Return the cotangent that a sweep starts from, times the scale."""
         return self._times_scale(seed)
 
-    def unscale_found(self, found: dict[Any, Any], targets: Sequence[Value]) -> bool:
-        """Unscale what a sweep found, adapt the scale, and say whether something overflowed: then `found` is empty."""
+    def retaining(self, targets: Sequence[Value]) -> Retained:
+        """Return a block to sweep in: what retains its gradient gets it afterwards, from `unscale_found`."""
+        check_not_scaled(type(self).__name__, targets)
+        return Retained(targets)
+
+    def unscale_found(self, found: dict[Any, Any], targets: Sequence[Value], retained: Retained | None = None) -> bool:
+        """Unscale what a sweep found, adapt the scale, and say whether something overflowed: then `found` is empty.
+
+        Raises:
+            GradientError: if the targets were scaled already.
+        """
+        check_not_scaled(type(self).__name__, targets)
+        factor = 1.0 / self._scale
         bad = []
         with np.errstate(all="ignore"):
             for link in list(found):
-                found[link] = found[link] * (1.0 / self._scale)
+                found[link] = found[link] * factor
                 array = found[link].array if isinstance(found[link], Value) else found[link]
                 # What is too large for a half leaf overflows when it is delivered.
                 if not is_finite(to_half(array, link.dtype) if link.dtype in HALF_DTYPES else array):
                     bad.append(link)
+            if retained is not None and not bad:
+                retained.deliver(factor)
         if bad:
             found.clear()
         parameters = [link for link in bad if isinstance(link, Value)]
-        self._end_step(bool(bad), lambda: first_overflow(targets[0], parameters))
+        self._end_step(bool(bad), lambda: first_overflow(link_of(targets[0]), parameters))
         return bool(bad)
 
     def state_dict(self) -> dict[str, Any]:
@@ -244,12 +253,14 @@ class LossScaler:
         expected = self.state_dict()
         if not isinstance(saved, dict) or not {*expected} - {"skipped"} <= {*saved}:
             raise ArgumentError(f"{title}: the state of this scaler is a dict with {', '.join(map(repr, expected))}.")
-        self._load({name: value.item() if hasattr(value, "item") else value for name, value in saved.items()})
-        self.skipped = int(saved.get("skipped", 0))
+        plain = {name: value.item() if hasattr(value, "item") else value for name, value in saved.items()}
+        skipped = as_count("skipped", plain.get("skipped", 0), least=0)
+        self._load(plain)
+        self.skipped = skipped
         self._forget_step()
 
     def _load(self, saved: dict[str, Any]) -> None:
-        self._scale = _as_scale("scale", saved["scale"])
+        self._scale = as_scale("scale", saved["scale"])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: scale {self._scale:g}, {self.skipped} steps skipped in a row>"
@@ -268,7 +279,7 @@ class StaticScaler(LossScaler):
     """
 
     def __init__(self, scale: float, warn_after: int = 10) -> None:
-        super().__init__(_as_scale("scale", scale), warn_after)
+        super().__init__(as_scale("scale", scale), warn_after)
 
 
 class DynamicScaler(LossScaler):
@@ -305,7 +316,7 @@ class DynamicScaler(LossScaler):
         max_scale: float = 2.0**64,
         warn_after: int = 10,
     ) -> None:
-        super().__init__(_as_scale("init_scale", init_scale), warn_after)
+        super().__init__(as_scale("init_scale", init_scale), warn_after)
         self._set(growth_factor, backoff_factor, growth_interval, min_scale, max_scale)
         if not self.min_scale <= self._scale <= self.max_scale:
             raise ArgumentError(
@@ -316,13 +327,11 @@ class DynamicScaler(LossScaler):
         self.good_steps = 0
 
     def _set(self, growth: Any, backoff: Any, interval: Any, least: Any, most: Any) -> None:
-        if not _is_number(growth) or not 1.0 < growth < math.inf:
-            raise ArgumentError(f"LossScaler: growth_factor is {growth!r}; it must be a number above 1.")
-        if not _is_number(backoff) or not 0.0 < backoff < 1.0:
-            raise ArgumentError(f"LossScaler: backoff_factor is {backoff!r}; it must be a number between 0 and 1.")
-        count = _as_count("growth_interval", interval)
-        bounds = _as_scale("min_scale", least), _as_scale("max_scale", most)
-        self.growth_factor, self.backoff_factor, self.growth_interval = float(growth), float(backoff), count
+        factors = as_growth(growth), as_backoff(backoff)
+        count = as_count("growth_interval", interval)
+        bounds = as_scale("min_scale", least), as_scale("max_scale", most)
+        self.growth_factor, self.backoff_factor = factors
+        self.growth_interval = count
         self.min_scale, self.max_scale = bounds
 
     def _adapt(self, overflow: bool) -> None:
@@ -331,7 +340,7 @@ class DynamicScaler(LossScaler):
             self._scale = max(self._scale * self.backoff_factor, self.min_scale)
             return
         self.good_steps += 1
-        if self.good_steps == self.growth_interval:
+        if self.good_steps >= self.growth_interval:
             self.good_steps = 0
             self._scale = min(self._scale * self.growth_factor, self.max_scale)
 
@@ -346,11 +355,11 @@ class DynamicScaler(LossScaler):
         }
 
     def _load(self, saved: dict[str, Any]) -> None:
-        scale = _as_scale("scale", saved["scale"])
+        scale, good_steps = as_scale("scale", saved["scale"]), as_count("good_steps", saved["good_steps"], least=0)
         names = ("growth_factor", "backoff_factor", "growth_interval", "min_scale", "max_scale")
         self._set(*(saved[name] for name in names))
         self._scale = scale
-        self.good_steps = int(saved["good_steps"])
+        self.good_steps = good_steps
 
 
 LossScaler.Dynamic = DynamicScaler
@@ -372,19 +381,3 @@ def scaler_of(config: AmpConfig) -> LossScaler | None:
             config.own_scaler.append(DynamicScaler())
         return config.own_scaler[0]  # type: ignore[no-any-return]
     return given
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _as_scale(name: str, value: Any) -> float:
-    if not _is_number(value) or not 0.0 < value <= float(np.finfo(np.float32).max):
-        raise ArgumentError(f"LossScaler: {name} is {value!r}; it must be a positive number that float32 can hold.")
-    return float(value)
-
-
-def _as_count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ArgumentError(f"LossScaler: {name} is {value!r}; it must be a positive integer.")
-    return int(value)

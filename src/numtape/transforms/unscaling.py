@@ -1,7 +1,7 @@
 """What loss scaling does to single gradients, and what it asks about optimizers and parameters."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,20 @@ from ..core.reverse import collect
 from ..core.value import Value, wrap
 from ..core.write import mark_written
 from ..dtypes import HALF_DTYPES
-from ..errors import OperandError
+from ..errors import GradientError, OperandError
 from ..kernels.halves import to_float32
 from .overflow import is_finite
+
+
+class Step:
+    """What happened to one optimizer since the last update."""
+
+    __slots__ = ("has_stepped", "optimizer", "overflow")
+
+    def __init__(self, optimizer: Any, overflow: bool) -> None:
+        self.optimizer = optimizer
+        self.overflow = overflow
+        self.has_stepped = False
 
 
 def unscale_gradient(parameter: Value, factor: float) -> bool:
@@ -46,13 +57,64 @@ def parameters_of(title: str, optimizer: Any) -> list[Any]:
     return found
 
 
-def parameters_behind(losses: Sequence[Value]) -> list[tuple[weakref.ref[Value], int]]:
-    """Return weak references to the leaves that losses send gradients to, and how often each was written to."""
+def parameters_behind(losses: Sequence[Value]) -> dict[int, tuple[weakref.ref[Value], int]]:
+    """Return weak references to the leaves that losses send gradients to, by id, and how often each was written to."""
     links = [link_of(loss) for loss in losses]
     leaves: list[Any] = list(links)
     collect(links, leaves)
     found = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Value) and leaf.requires_grad}
-    return [(weakref.ref(leaf), writes_to(leaf)) for leaf in found.values()]
+    return {key: (weakref.ref(leaf), writes_to(leaf)) for key, leaf in found.items()}
+
+
+def spent_gradients(parameters: Iterable[Value]) -> dict[int, tuple[weakref.ref[Value], int]]:
+    """Return weak references to the gradients of parameters, by the ids of these, and how often each was written to."""
+    gradients = {id(p): p.extras.grad for p in parameters if p.extras is not None and p.extras.grad is not None}
+    return {key: (weakref.ref(gradient), writes_to(gradient)) for key, gradient in gradients.items()}
+
+
+def is_spent(parameter: Value, spent: dict[int, tuple[weakref.ref[Value], int]]) -> bool:
+    """Say whether a parameter still has a gradient that was noted, with nothing added to it."""
+    reference, writes = spent.get(id(parameter), (None, 0))
+    gradient = parameter.extras.grad if parameter.extras is not None else None
+    return reference is not None and reference() is gradient is not None and writes_to(gradient) == writes
+
+
+#: The losses that a scaler has scaled, by id, while they live: no tape may scale them once more.
+_scaled: dict[int, weakref.ref[Value]] = {}
+
+
+def mark_scaled(loss: Value) -> Value:
+    """Note that a loss is scaled, and return it."""
+    key = id(loss)
+
+    def forget(gone: Any) -> None:
+        if _scaled.get(key) is gone:
+            del _scaled[key]
+
+    _scaled[key] = weakref.ref(loss, forget)
+    return loss
+
+
+def check_not_scaled(title: str, targets: Sequence[Value]) -> None:
+    """Raise if one of the targets of a tape that scales is what a scaler has returned."""
+    for target in targets:
+        reference = _scaled.get(id(target))
+        if reference is not None and reference() is target:
+            raise GradientError(
+                f"{title}: this tape scales losses by itself, and the loss was scaled before, by scaler.scale(loss); "
+                "give the tape the loss itself."
+            )
+
+
+def check_unscaled(title: str, watched: dict[int, tuple[weakref.ref[Value], int]], unscaled: Container[int]) -> None:
+    """Raise if an optimizer stepped by itself: a parameter was written to whose gradient is still scaled."""
+    for key, (reference, writes) in watched.items():
+        parameter = reference()
+        if parameter is not None and key not in unscaled and writes_to(parameter) != writes:
+            raise GradientError(
+                f"{title}: {name_of(parameter)} was updated since its loss was scaled, but its gradient was never "
+                "unscaled; call scaler.step(optimizer) instead of optimizer.step()."
+            )
 
 
 def writes_to(value: Value) -> int:
