@@ -143,8 +143,9 @@ class Tape(Recording):
         scaler = self._scaler
         if scaler is None:
             return sweep(targets, seeds, sources, **options)
-        found = sweep(targets, [scaler.scaled_seed(seed) for seed in seeds], sources, **options)
-        self._overflow = scaler.unscale_found(found, targets)
+        with scaler.retaining(targets) as retained:
+            found = sweep(targets, [scaler.scaled_seed(seed) for seed in seeds], sources, **options)
+        self._overflow = scaler.unscale_found(found, targets, retained if sources is None else None)
         return found
 
     def _result(self, found: dict[Any, Any], source: Tensor, targets: Sequence[Value], unconnected: str) -> Any:

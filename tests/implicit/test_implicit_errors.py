@@ -291,3 +291,54 @@ def test_nothing_to_solve_is_solved():
     assert implicit.root(lambda x: x, np.zeros(0)).shape == (0,)
     assert implicit.minimize(lambda x: x.sum(), np.zeros(0)).shape == (0,)
     assert nt.grad(lambda a: implicit.root(lambda x: a * x, np.zeros(0)).sum())(1.0) == 0.0
+
+
+def test_an_unknown_that_nothing_depends_on_is_found_among_many():
+    def lowest(a, n):
+        return implicit.minimize(lambda v: ((v[1:] - a) ** 2).sum(), np.zeros(n)).sum()
+
+    messages = []
+    for n in (10, 600):
+        with pytest.raises(LinearAlgebraError) as error:
+            nt.grad(lowest)(1.0, n)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1] == singular("equation 0 does not depend on x").replace("root", "minimize")
+
+
+@pytest.mark.parametrize("options", [{"linear": "gmres"}, {"linear": "cg"}, {"is_positive": True}])
+def test_many_redundant_equations_are_found_although_the_right_side_fits(options):
+    right = np.sin(np.arange(600.0))
+    with pytest.raises(LinearAlgebraError, match=r"^linear_solve: the matrix is singular: "):
+        implicit.linear_solve(lambda x: x - x.mean(), right - right.mean(), **options)
+
+
+def test_many_redundant_equations_have_no_derivative():
+    right = np.sin(np.arange(600.0))
+    right -= right.mean()
+    answer = nt.grad(lambda a: (implicit.root(lambda x: x - x.mean() - a * right, right) * right).sum())
+    with pytest.raises(LinearAlgebraError, match=r"^root: the derivative of the equation by x at the answer is sing"):
+        answer(1.0)
+
+
+def test_a_direction_that_is_left_open_among_very_many_unknowns_is_named():
+    right = np.sin(np.arange(3000.0))
+    with pytest.raises(LinearAlgebraError) as error:
+        implicit.linear_solve(lambda x: nt.concatenate([x[:7], 0.0 * x[7:8], x[8:]]), right * (right != right[7]))
+    assert str(error.value) == (
+        "linear_solve: the matrix is singular: it is zero along a direction, most of it along element 7 of x. Other "
+        "answers lie next to this one, so it has no derivative by the parameters. Take out what is redundant, or add a "
+        "term that decides (such as 1e-6 * x)."
+    )
+
+
+@pytest.mark.parametrize("linear", ["cg", "gmres"])
+def test_many_unknowns_of_very_different_sizes_are_still_solved(linear):
+    sizes = 10.0 ** np.linspace(0.0, 4.0, 600)
+    slope = nt.grad(lambda a: implicit.linear_solve(lambda x: sizes * x, a * np.ones(600), linear=linear).sum())(1.0)
+    np.testing.assert_allclose(slope, (1.0 / sizes).sum(), rtol=1e-6)
+
+
+def test_a_cycle_that_restarted_iterations_cannot_undo_is_regular():
+    # GMRES does not get anywhere with a random right-hand side here, so a matrix is made to tell.
+    found = implicit.linear_solve(lambda x: nt.concatenate([x[1:], x[:1]]), np.ones(600))
+    np.testing.assert_allclose(found, np.ones(600), rtol=1e-12)

@@ -312,3 +312,40 @@ def test_loops_of_steps_count_dependent_parameters_once():
     np.testing.assert_allclose(
         nt.hessian(state_of_two)(x).reshape(1), (slope(x + 1e-5) - slope(x - 1e-5)) / 2e-5, rtol=1e-8
     )
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_tensor_that_the_function_first_uses_later_gets_its_gradient(gradient):
+    def end(k):
+        def right_side(t, y):
+            return -y if float(t) < 1.0 else -k * y
+
+        return odeint(right_side, 1.0, [0.0, 1.0, 2.0], gradient=gradient)[-1]
+
+    np.testing.assert_allclose(nt.grad(end)(2.0), -np.exp(-3.0), rtol=1e-4)
+    np.testing.assert_allclose(nt.jvp(end, (2.0,), (1.0,))[1], -np.exp(-3.0), rtol=1e-4)
+    np.testing.assert_allclose(nt.grad(nt.grad(end))(2.0), np.exp(-3.0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_layer_that_the_function_first_uses_later_is_trained(gradient):
+    layer = nt.nn.Linear(1, 1)
+    found = odeint(lambda t, y: y if float(t) < 0.5 else layer(y), nt.ones(1), [0.0, 0.5, 1.0], gradient=gradient)
+    found[-1].sum().backward()
+    assert layer.weight.grad.item() != 0.0
+    with nt.no_grad():
+        assert not odeint(lambda t, y: layer(y), nt.ones(1), [0.0, 1.0], gradient=gradient).requires_grad
+
+
+def test_a_dense_solution_knows_a_tensor_that_is_first_used_later():
+    def between(k):
+        right_side = lambda t, y: 0.0 * y if float(t) < 1.0 else k + 0.0 * y  # noqa: E731
+        return odeint(right_side, 1.0, [0.0, 1.0, 2.0], dense=True)(1.5)
+
+    np.testing.assert_allclose(nt.grad(between)(2.0), 0.5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_slope_that_is_a_captured_tensor_itself_gets_its_gradient(gradient):
+    end = nt.grad(lambda k: odeint(lambda t, y: k, 1.0, [0.0, 3.0], gradient=gradient)[-1])
+    np.testing.assert_allclose(end(2.0), 3.0, rtol=1e-12)

@@ -96,6 +96,8 @@ def test_another_tensor_on_the_way_back_is_an_error():
 
     with pytest.raises(GradientError, match=r"^odeint: right_side used a tensor of shape \(1,\) when it ran again "):
         odeint(right_side, np.ones(1), [0.0, 1.0], gradient="adjoint").sum().backward()
+    with pytest.raises(GradientError, match=r"^odeint: right_side used a tensor of shape \(1,\) when it ran again "):
+        nt.jvp(lambda y: odeint(right_side, y, [0.0, 1.0], gradient="adjoint"), (np.ones(1),), (np.ones(1),))
     odeint(right_side, np.ones(1), [0.0, 1.0], gradient="checkpointed")[-1].sum().backward()
     # Half of the way each, and y ends at exp(-1.5); a jump in the slope costs accuracy.
     np.testing.assert_allclose([early.grad.item(), late.grad.item()], [-0.5 * np.exp(-1.5)] * 2, rtol=1e-3)

@@ -161,7 +161,7 @@ def test_the_gradient_is_computed_once_at_each_point():
     calls = []
 
     def counted(x):
-        calls.append(x.numpy().copy())
+        calls.append(x.detach().numpy().copy())
         return rosenbrock(x)
 
     found = minimize(counted, np.array([1.3, 0.7, 0.8]), method="BFGS")

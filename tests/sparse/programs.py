@@ -40,7 +40,7 @@ def laplacian_by_convolution(u):
 def burgers(u):
     """One step of Burgers' equation, upwind."""
     left = np.roll(u, 1)
-    return u - 0.1 * np.where(u.numpy() > 0.0, u * (u - left), u * (np.roll(u, -1) - u))
+    return u - 0.1 * np.where(u.detach().numpy() > 0.0, u * (u - left), u * (np.roll(u, -1) - u))
 
 
 def neural_ode_residuals(states):

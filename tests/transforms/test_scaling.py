@@ -888,3 +888,15 @@ def test_tenflowers_amp_config_has_the_fields_of_the_document():
     config = nt.AmpConfig()
     assert [getattr(config, name) for name in fields] == [True, nt.PrecisionMode.BFLOAT16, None, (), ()]
     assert [mode.name for mode in nt.PrecisionMode] == ["FLOAT16", "BFLOAT16", "FLOAT32"]
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+@pytest.mark.parametrize("overflow", [False, True])
+def test_a_tape_that_scales_delivers_retained_gradients_unscaled_and_none_on_overflow(overflow):
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    with nt.GradientTape.with_amp_config(amp()) as tape:
+        h = x * 3.0
+        h.retain_grad()
+        loss = (h * (INFINITE if overflow else 1.0)).sum()
+    assert tape.backward(loss).overflow is overflow
+    assert h.grad is None if overflow else h.grad.tolist() == [1.0, 1.0]

@@ -130,8 +130,9 @@ def reverse(
                     else:
                         accumulate(cotangents, link, cotangent)
                 operand = cotangent = None  # What nobody else holds goes now.
-            for observer in observers:
-                observer.on_step(record, g, cotangents)
+            if observers:
+                for observer in observers:
+                    observer.on_step(record, g, cotangents)
             if restored:
                 reader.pass_by(record)
             if free:

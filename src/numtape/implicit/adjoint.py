@@ -132,9 +132,10 @@ class _WayBack:
         watcher = Watcher([*y, *tensors_of(self.args)], self.stand_ins)
         with watcher:
             slopes = self.right_side(t, y, self.args)
+        watcher.look_at(slopes)
         check_known(self.right_side.title, watcher)
         seeds = [
-            (link_of(slope), part)
+            (watcher.led(slope), part)
             for slope, part in zip(slopes, leaves[count : 2 * count], strict=True)
             if slope.node is not None
         ]
@@ -217,9 +218,12 @@ def _on_tape(adjoint: Adjoint, operands: Sequence[Any]) -> tuple[Leaves, Leaves]
     trajectory = adjoint.trajectory
     _, grid = trajectory.solve(constants(y), with_tensors(args, constants(tensors_of(args))))
     stand_ins = dict(zip(map(link_of, adjoint.captured), captured, strict=True))
-    with Watcher(parameters, stand_ins):
+    watcher = Watcher(parameters, stand_ins)
+    with watcher:
         at = unbind(times) if isinstance(times, Value) else times
-        return trajectory.record(y, at, args, grid), parameters
+        found = trajectory.record(y, at, args, grid)
+    check_known(trajectory.right_side.title, watcher)
+    return found, parameters
 
 
 ADJOINT = Op(

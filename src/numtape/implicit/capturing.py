@@ -50,6 +50,19 @@ class Watcher(Scope):
             elif link not in self._inside:
                 self._seen.setdefault(link, operand)
 
+    def look_at(self, results: Iterable[Any]) -> None:
+        """Look at what a function returned: it may pass on a tensor from outside without any op."""
+        for value in results:
+            if isinstance(value, Value) and value.node is not None:
+                link = link_of(value)
+                if link not in self._inside and link not in self._stand_ins:
+                    self._seen.setdefault(link, value)
+
+    def led(self, value: Value) -> Any:
+        """Return the link of a tensor, or that of its stand-in."""
+        link = link_of(value)
+        return self._stand_ins.get(link, link)
+
     def captured(self) -> list[Value]:
         """Return the tensors from outside that have no stand-in; not those that only a transform within tracked."""
         return [value for value in self._seen.values() if value.node is not None]

@@ -23,7 +23,7 @@ from .dense_output import Solution
 from .equations import Space, tracked_copy
 from .runge_kutta import METHODS, Leaves
 from .stepping import Stepper
-from .trajectories import NAME, RightSide, Step, Trajectory, constants
+from .trajectories import NAME, RightSide, Step, Trajectory, constants, stacked
 
 GRADIENTS = ("unrolled", "adjoint", "checkpointed")
 
@@ -85,12 +85,17 @@ def odeint(
     leaves = tree.leaves(y0)
     y = [leaf if isinstance(leaf, Value) else wrap(Tensor, a) for leaf, a in zip(leaves, space.start, strict=True)]
     captured = _first_look(right_side, times[0], y, args)
+    solved = None
+    if current().grad and not tracked_operands(ADJOINT, [*y, *tensors_of((given, args)), *captured], current()):
+        # What f takes at the first time says nothing about later ones.
+        solved, captured = trajectory.solve_watched(constants(y), detached(args))
     parameters = [*tensors_of((given, args)), *captured]
     is_tracked = bool(tracked_operands(ADJOINT, [*y, *parameters], current()))
     is_streamed = any(isinstance(tape, StreamingTape) for tape in current().tapes)
     steps: list[Step] | None = [] if dense else None
     if not is_tracked and not dense:
-        found: Leaves = [wrap(Tensor, array) for array in trajectory.arrays(constants(y), detached(args))]
+        solved = solved or trajectory.solve(constants(y), detached(args))[0]
+        found: Leaves = [wrap(Tensor, array) for array in stacked(solved)]
     elif gradient == "adjoint" and not is_streamed:
         found = Adjoint(trajectory, given, args, captured).solve(y)
     else:
@@ -131,7 +136,7 @@ def _first_look(right_side: RightSide, t: float, y: Leaves, args: tuple[Any, ...
     own = with_tensors(args, [tracked_copy(value.array) for value in tensors_of(args)])
     watcher = Watcher([*start, *tensors_of(own)])
     with alone(grad=True), on_tape(right_side.title), np.errstate(all="ignore"), watcher:
-        right_side(t, start, own)
+        watcher.look_at(right_side(t, start, own))
     return watcher.captured()
 
 

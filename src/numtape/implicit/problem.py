@@ -73,6 +73,7 @@ class Problem:
         system = System(point, self.linear, self.equation.is_minimum)
         if self.residual is not None:
             self._check_same(point)
+            system.check_regular()
             _check_regular(system, args)
         return system
 
@@ -122,6 +123,8 @@ def linear_solver(equation: Equation, method: str) -> Solve:
         zero = equation.space.split(np.zeros_like(start))
         point = Linearization(equation, zero, args, captured=None)
         system = System(point, method, equation.is_minimum)
-        return system.solve(-point.residual[:, None], is_transposed=False)[:, 0]
+        found = system.solve(-point.residual[:, None], is_transposed=False)[:, 0]
+        system.check_regular()
+        return found
 
     return solve

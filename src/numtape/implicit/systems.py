@@ -8,13 +8,16 @@ import numpy as np
 from .._typing import NDArray
 from ..errors import ArgumentError, ConvergenceError, LinearAlgebraError
 from .equations import Equation
-from .krylov import conjugate_gradients, gmres
+from .krylov import Result, conjugate_gradients, gmres
 from .linearization import Linearization
 
 METHODS = ("auto", "dense", "cg", "gmres")
 
 #: Up to so many unknowns a matrix is made by default.
 _DENSE_UNKNOWNS = 500
+
+#: Up to so many unknowns a matrix is made where products leave it open whether a system is singular.
+_DOUBTFUL_UNKNOWNS = 2000
 
 
 def check_method(name: str, method: Any) -> None:
@@ -58,20 +61,50 @@ class System:
         return np.stack([self._iterate(column, is_transposed, tolerance) for column in b.T], axis=1)
 
     def _iterate(self, b: NDArray, is_transposed: bool, tolerance: float | None) -> NDArray:
-        product = self.point.transposed_times if is_transposed or self.is_positive else self.point.times
-        solve = conjugate_gradients if self.method == "cg" else gmres
-        found = solve(product, b, tolerance or self.eps**0.7, 10 * len(b) + 100)
+        found = self._iterated(b, is_transposed, tolerance or self.eps**0.7)
         if found.curvature is not None:
             self._raise_negative(found.curvature)
         # What rounding leaves of a system that is not too badly conditioned.
         if not found.residual <= max(tolerance or 0.0, math.sqrt(self.eps)):
-            raise LinearAlgebraError(
-                f"{self.name}: the linear system of the derivative was not solved: {self.method} left a relative "
-                f"residual of {found.residual:.1e} after {found.iterations} iterations for {len(b)} unknowns. The "
-                "system is singular or badly conditioned: scale the unknowns alike, add a term that decides what is "
-                "left open, or use linear='dense'."
-            )
+            self._raise_unsolved(found)
         return found.x
+
+    def _iterated(self, b: NDArray, is_transposed: bool, tolerance: float) -> Result:
+        product = self.point.transposed_times if is_transposed or self.is_positive else self.point.times
+        solve = conjugate_gradients if self.method == "cg" else gmres
+        return solve(product, b, tolerance, 10 * len(b) + 100)
+
+    def check_regular(self) -> None:
+        """Raise if F_x is singular, although products may solve it for a right-hand side that happens to fit.
+
+        A random one does not fit: of a single direction along which F_x is zero it holds about one part in sqrt(n), and
+        that much stays as a residual.
+        """
+        if self.inverse is not None or not self.point.space.size:
+            return  # A matrix was checked when it was inverted.
+        b = np.random.default_rng(0).normal(size=self.point.space.size)
+        found = self._iterated(b, True, 1e-3 / math.sqrt(len(b)))
+        if found.curvature is None and found.residual <= 1e-3 / math.sqrt(len(b)):
+            return
+        scale = float(np.linalg.norm(self.point.transposed_times(b)) / np.linalg.norm(b))
+        if found.curvature is not None and found.curvature < -math.sqrt(self.eps) * scale:
+            self._raise_negative(found.curvature)
+        if len(b) <= _DOUBTFUL_UNKNOWNS:
+            Inverse(self.point.equation, self.point.matrix(), self.is_positive)
+            return
+        rest = b - self.point.transposed_times(found.x)
+        if np.linalg.norm(self.point.times(rest)) <= math.sqrt(self.eps) * scale * np.linalg.norm(rest):
+            most = int(np.argmax(np.abs(rest)))
+            raise_singular(self.point.equation, f"it is zero along a direction, most of it along element {most} of x")
+        self._raise_unsolved(found)
+
+    def _raise_unsolved(self, found: Result) -> NoReturn:
+        raise LinearAlgebraError(
+            f"{self.name}: the linear system of the derivative was not solved: {self.method} left a relative residual "
+            f"of {found.residual:.1e} after {found.iterations} iterations for {len(found.x)} unknowns. The system is "
+            "singular or badly conditioned: scale the unknowns alike, add a term that decides what is left open, or "
+            "use linear='dense'."
+        )
 
     def _raise_negative(self, curvature: float) -> NoReturn:
         if self.is_positive:
@@ -90,6 +123,14 @@ def raise_not_minimum(name: str, why: str) -> NoReturn:
     )
 
 
+def raise_singular(equation: Equation, why: str) -> NoReturn:
+    """Raise for an answer that is one of many."""
+    raise LinearAlgebraError(
+        f"{equation.name}: {equation.matrix} is singular: {why}. Other answers lie next to this one, so it has no "
+        "derivative by the parameters. Take out what is redundant, or add a term that decides (such as 1e-6 * x)."
+    )
+
+
 class Inverse:
     """The inverse of a matrix that was scaled so that the units of unknowns and equations do not matter.
 
@@ -99,12 +140,11 @@ class Inverse:
     """
 
     def __init__(self, equation: Equation, matrix: NDArray, is_positive: bool) -> None:
-        self.name = equation.name
-        self.title = equation.matrix
+        self.equation = equation
         self.matrix = matrix
         eps = equation.space.eps
         if not np.isfinite(matrix).all():
-            raise LinearAlgebraError(f"{self.name}: {self.title} is not finite; move away from the point.")
+            raise LinearAlgebraError(f"{equation.name}: {equation.matrix} is not finite; move away from the point.")
         self.rows, self.columns = self._scales(matrix, is_positive)
         scaled = self.rows[:, None] * matrix * self.columns
         if is_positive:
@@ -112,10 +152,10 @@ class Inverse:
         try:
             self._scaled = np.linalg.inv(scaled)
         except np.linalg.LinAlgError:
-            self._raise_singular("it has no inverse")
+            raise_singular(equation, "it has no inverse")
         self.condition = float(np.linalg.norm(scaled, 1) * np.linalg.norm(self._scaled, 1)) if scaled.size else 1.0
         if not self.condition < 0.1 / eps:
-            self._raise_singular(f"its condition number is {self.condition:.1e}")
+            raise_singular(equation, f"its condition number is {self.condition:.1e}")
 
     def _scales(self, matrix: NDArray, is_positive: bool) -> tuple[NDArray, NDArray]:
         """Return powers of two that bring the largest element of each row and column near one."""
@@ -123,9 +163,9 @@ class Inverse:
         rows = size.max(axis=1, initial=0.0)
         columns = size.max(axis=0, initial=0.0)
         if not rows.all():
-            self._raise_singular(f"equation {int(np.argmin(rows))} does not depend on x")
+            raise_singular(self.equation, f"equation {int(np.argmin(rows))} does not depend on x")
         if not columns.all():
-            self._raise_singular(f"no equation depends on element {int(np.argmin(columns))} of x")
+            raise_singular(self.equation, f"no equation depends on element {int(np.argmin(columns))} of x")
         if is_positive:
             diagonal = np.abs(np.diagonal(matrix))
             scale = _power(np.sqrt(np.where(diagonal > 0.0, diagonal, rows)))
@@ -140,14 +180,8 @@ class Inverse:
         except np.linalg.LinAlgError:
             least = float(np.linalg.eigvalsh(symmetric)[0])
             if abs(least) <= 10 * eps * len(scaled):
-                self._raise_singular("an eigenvalue is zero")
-            raise_not_minimum(self.name, f"an eigenvalue of the second derivative, scaled, is {least:.1e}")
-
-    def _raise_singular(self, why: str) -> NoReturn:
-        raise LinearAlgebraError(
-            f"{self.name}: {self.title} is singular: {why}. Other answers lie next to this one, so it has no "
-            "derivative by the parameters. Take out what is redundant, or add a term that decides (such as 1e-6 * x)."
-        )
+                raise_singular(self.equation, "an eigenvalue is zero")
+            raise_not_minimum(self.equation.name, f"an eigenvalue of the second derivative, scaled, is {least:.1e}")
 
     def _times(self, b: NDArray, is_transposed: bool) -> NDArray:
         left, right, inverse = self.columns, self.rows, self._scaled

@@ -16,9 +16,9 @@ from ..ops.casting import alias
 from ..tensors import Tensor
 from ..transforms.loop_states import tensors_of, with_tensors
 from ..transforms.loops import checkpoint_loop
-from .capturing import Watcher, alone
+from .capturing import Watcher, alone, on_tape
 from .equations import Space, as_output
-from .runge_kutta import Leaves, Method, step
+from .runge_kutta import Field, Leaves, Method, step
 from .stepping import Stepper
 
 NAME = "odeint"
@@ -87,24 +87,38 @@ class Trajectory:
 
     def solve(self, y: Leaves, args: tuple[Any, ...]) -> tuple[list[Leaves], list[NDArray]]:
         """Return the leaves of y at all times, and for each stretch the ends of its steps; nothing is recorded."""
-        stepper = self.stepper()
+        with alone(grad=False):
+            return self._solve(lambda t, y: self.right_side(t, y, args), y)
+
+    def solve_watched(self, y: Leaves, args: tuple[Any, ...]) -> tuple[list[Leaves], list[Value]]:
+        """Return the leaves of y at all times, and the tracked tensors that f takes from outside at any of them."""
+        seen: dict[Any, Value] = {}
 
         def field(t: Any, y: Leaves) -> Leaves:
-            return self.right_side(t, y, args)
+            watcher = Watcher()  # One for each evaluation: it holds on to the records that it saw.
+            with watcher:
+                slopes = self.right_side(t, y, args)
+            watcher.look_at(slopes)
+            seen.update((link_of(value), value) for value in watcher.captured())
+            return constants(slopes)
 
+        with alone(grad=True), on_tape(self.right_side.title):
+            found, _ = self._solve(field, y)
+        return found, list(seen.values())
+
+    def _solve(self, field: Field, y: Leaves) -> tuple[list[Leaves], list[NDArray]]:
+        stepper = self.stepper()
         found, grid = [y], []
         slope = None
-        with alone(grad=False):
-            for start, stop in zip(self.times[:-1], self.times[1:], strict=True):
-                y, slope, ends = stepper.advance(field, start, stop, y, slope)
-                found.append(y)
-                grid.append(ends)
+        for start, stop in zip(self.times[:-1], self.times[1:], strict=True):
+            y, slope, ends = stepper.advance(field, start, stop, y, slope)
+            found.append(y)
+            grid.append(ends)
         return found, grid
 
     def arrays(self, y: Leaves, args: tuple[Any, ...]) -> list[NDArray]:
         """Return for each leaf its values at all times; nothing is recorded."""
-        found, _ = self.solve(y, args)
-        return [np.stack([part.array for part in parts]) for parts in zip(*found, strict=True)]
+        return stacked(self.solve(y, args)[0])
 
     def record(
         self,
@@ -185,6 +199,11 @@ class _Stretch:
 def _aliased(values: Any) -> Any:
     """Return a tree with another name for each tracked tensor."""
     return with_tensors(values, [x if x.node is None else alias(x) for x in tensors_of(values)])
+
+
+def stacked(found: Sequence[Leaves]) -> list[NDArray]:
+    """Return for each leaf its values at all times, given all leaves at each time."""
+    return [np.stack([part.array for part in parts]) for parts in zip(*found, strict=True)]
 
 
 def constants(leaves: Leaves) -> Leaves:

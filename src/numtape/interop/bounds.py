@@ -6,8 +6,9 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
+from ..core.context import current
 from ..core.value import Value
-from ..errors import ArgumentError
+from ..errors import ArgumentError, LeavesTapeError
 from .vectors import Layout
 
 Pair = tuple[NDArray, NDArray]
@@ -24,6 +25,11 @@ def as_bounds(name: str, layout: Layout, bounds: Any, takes_pairs: bool = False)
     """
     if bounds is None:
         return None
+    if current().grad and any(isinstance(x, Value) and x.node is not None for x in tree.leaves(bounds)):
+        raise LeavesTapeError(
+            f"{name}: bounds has a tracked tensor, and its gradient would be lost; pass its detach(), or call {name} "
+            "in nt.no_grad()."
+        )
     if hasattr(bounds, "lb"):
         lower, upper = bounds.lb, bounds.ub
     elif takes_pairs and _are_pairs(name, layout, bounds):

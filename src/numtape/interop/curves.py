@@ -9,6 +9,7 @@ import numpy as np
 from .. import tree
 from .._typing import NDArray
 from ..arguments import title
+from ..core.context import current
 from ..core.value import Value
 from ..errors import ArgumentError, LeavesTapeError, NonFiniteError, OperandError, ShapeError
 from ..ops import solve
@@ -69,12 +70,13 @@ def curve_fit(
     p0 = _ones(function) if p0 is None else p0
     layout = Layout(name, "p0", p0)
     is_spread = isinstance(p0, list | np.ndarray | Value) or type(p0) is tuple
-    weigh = _weights(sigma, _observed(ydata))
+    observed = _observed(ydata)
+    weigh = _weights(sigma, observed)
 
     def residuals(parameters: Any) -> Any:
         out = function(xdata, *parameters) if is_spread else function(xdata, parameters)
         _check_shapes(name, function, out, ydata)
-        return weigh(flat(out) - _observed(ydata))
+        return weigh(flat(out) - observed)
 
     residuals.__name__ = title(function)
     chosen = method or ("lm" if bounds is None else "trf")
@@ -103,7 +105,13 @@ def _names(function: Callable[..., Any], layout: Layout) -> list[str]:
 
 
 def _observed(ydata: Any) -> NDArray:
-    leaves = [x.array if isinstance(x, Value) else np.asarray(x) for x in tree.leaves(ydata)]
+    given = tree.leaves(ydata)
+    if current().grad and any(isinstance(x, Value) and x.node is not None for x in given):
+        raise LeavesTapeError(
+            "curve_fit: ydata is tracked, and its gradient would be lost. Use nt.implicit.least_squares to "
+            "differentiate the answer by it, or pass its detach(), or call curve_fit in nt.no_grad()."
+        )
+    leaves = [x.array if isinstance(x, Value) else np.asarray(x) for x in given]
     values = np.concatenate([np.asarray(x, np.float64).ravel() for x in leaves])
     if not np.all(np.isfinite(values)):
         bad = int(np.argmin(np.isfinite(values)))

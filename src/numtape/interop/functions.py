@@ -14,6 +14,7 @@ from ..core.context import current, entered
 from ..core.value import Value, wrap
 from ..errors import LeavesTapeError, NonFiniteError, NotConnectedError, OperandError, ShapeError
 from ..jacobians import hessian, jacobian
+from ..sparse.exits import on_tape
 from ..tensors import Tensor
 from .vectors import Layout, flat
 
@@ -52,7 +53,11 @@ class VectorFunction:
         self.__name__ = title(function)
 
     def __call__(self, vector: Any) -> Any:
-        """Return what the function returns, for a vector that is a tensor."""
+        """Return what the function returns, for a vector that is a tensor to differentiate by."""
+        with on_tape(self.name, self):
+            return self._values(vector)
+
+    def _values(self, vector: Any) -> Any:
         return self.function(self.layout.split(vector), *self.args)
 
     def point(self, vector: NDArray) -> NDArray:
@@ -62,7 +67,7 @@ class VectorFunction:
     def plain(self, vector: NDArray) -> NDArray:
         """Return all values of the function in one float64 vector, without derivatives."""
         with solving():
-            out = flat(self(wrap(Tensor, self.point(vector))))
+            out = flat(self._values(wrap(Tensor, self.point(vector))))
         return np.asarray(out.array if isinstance(out, Value) else out, np.float64)
 
     def start(self, differentiates: bool = True) -> tuple[Any, list[Any]]:
@@ -77,7 +82,7 @@ class VectorFunction:
             self._check_finite(values)
             return values, [wrap(Tensor, values)]
         is_asked = current().grad
-        with entered(tapes=()):
+        with entered(tapes=()), on_tape(name, self):
             inputs = Arguments(name, (layout.split(self.point(layout.vector)), *self.args), 0)
             out_tree, outs, _ = call(name, self.function, inputs, {}, False)
             if is_asked and depends_on_others(inputs, outs):

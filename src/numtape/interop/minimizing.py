@@ -11,6 +11,7 @@ from ..jacobians import hessian
 from .bounds import as_bounds
 from .functions import Objective, Residuals, solving
 from .loading import scipy_part
+from .options import check_method, check_options
 from .results import Solution, verdict
 from .vectors import Layout, flat
 
@@ -18,6 +19,9 @@ from .vectors import Layout, flat
 _WITHOUT_GRADIENT = frozenset(("nelder-mead", "powell", "cobyla", "cobyqa"))
 _WITH_PRODUCTS = frozenset(("newton-cg", "trust-ncg", "trust-krylov", "trust-constr"))
 _WITH_HESSIAN = frozenset(("dogleg", "trust-exact"))
+_WITH_GRADIENT = frozenset(("cg", "bfgs", "l-bfgs-b", "tnc", "slsqp"))
+_METHODS = _WITHOUT_GRADIENT | _WITH_PRODUCTS | _WITH_HESSIAN | _WITH_GRADIENT
+_ARGUMENTS = ("args", "method", "bounds", "constraints", "tol", "callback", "options")
 
 
 def minimize(
@@ -31,6 +35,7 @@ def minimize(
     tol: float | None = None,
     callback: Callable[[Any], Any] | None = None,
     options: dict[str, Any] | None = None,
+    **others: Any,
 ) -> Solution:
     """Minimise a scalar function of a tree with `scipy.optimize.minimize`, which gets exact derivatives.
 
@@ -48,6 +53,7 @@ def minimize(
         tol: as SciPy's.
         callback: is called with the point, as a tree, after each iteration; raise StopIteration to stop.
         options: as SciPy's.
+        **others: none; those of SciPy's that hold derivatives are refused, with a word on what to do.
 
     Returns:
         A `Solution`: `x` in the structure of `x0`, `fun`, `success`, `message`, and SciPy's result as `scipy`.
@@ -62,6 +68,8 @@ def minimize(
         (1.0, -2.0)
     """
     name = "minimize"
+    check_options(name, others, _ARGUMENTS)
+    check_method(name, method, _METHODS)
     optimize = scipy_part(name, "optimize")
     layout = Layout(name, "x0", x0)
     objective = Objective(name, function, layout, _as_args(args))

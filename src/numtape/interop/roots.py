@@ -6,11 +6,15 @@ from typing import Any
 from ..errors import ShapeError
 from .functions import Residuals, solving
 from .loading import scipy_part
+from .options import check_method
 from .results import Solution, verdict
 from .vectors import Layout
 
 #: Methods that take a Jacobian; the others build one of their own from values.
 _WITH_JACOBIAN = frozenset(("hybr", "lm"))
+_WITHOUT_JACOBIAN = frozenset(
+    ("broyden1", "broyden2", "anderson", "linearmixing", "diagbroyden", "excitingmixing", "krylov", "df-sane")
+)
 
 
 def root(
@@ -47,6 +51,7 @@ def root(
         (1.0, 2.0)
     """
     name = "root"
+    check_method(name, method, _WITH_JACOBIAN | _WITHOUT_JACOBIAN)
     optimize = scipy_part(name, "optimize")
     layout = Layout(name, "x0", x0)
     equations = Residuals(name, function, layout, args if isinstance(args, tuple) else (args,))

@@ -81,13 +81,21 @@ def fit(
     """
     name, layout = residuals.name, residuals.layout
     optimize = scipy_part(name, "optimize")
+    check_options(name, options, options_of(optimize.least_squares, _OWN))
+    check_method(name, options["method"], _METHODS)
     sides = as_bounds(name, layout, bounds)
     if polish and sides is not None:
         raise ArgumentError(f"{name}: polish is for problems without bounds; leave one of the two out.")
     out_tree, outs = residuals.start()
+    count = sum(out.array.size for out in outs)
+    if options["method"] == "lm" and count < layout.size:
+        raise ShapeError(
+            f"{name}: there are {count} residuals for {layout.size} parameters, and method 'lm' needs at least as many; "
+            "give more observations, fix a parameter, or use method='trf'."
+        )
     if sparse is None:
         takes_sparse = options["method"] != "lm" and not polish
-        sparse = takes_sparse and residuals.is_sparse(sum(out.array.size for out in outs))
+        sparse = takes_sparse and residuals.is_sparse(count)
     with solving():
         result = optimize.least_squares(
             residuals.plain,

@@ -22,6 +22,7 @@ from ..errors import LeavesTapeError, NotDifferentiableError, PatternError
 from ..lifted import BatchedTensor
 from ..schedule import Alternative, HybridScheduler
 from .compressed import compute
+from .exits import on_tape
 from .matrices import Matrix, check_library, matrix, rows_of
 from .pattern import find_pattern
 from .plans import Plan, Plans
@@ -188,7 +189,8 @@ def recorded(
     """Call a function; return its arguments, what it returned, the tensors to differentiate, and the auxiliary part."""
     inputs = Arguments(name, args, argnums)
     is_tracked = is_tracked_outside(inputs)
-    out_tree, outs, aux = call(name, function, inputs, kwargs, has_aux)
+    with on_tape(name, function):
+        out_tree, outs, aux = call(name, function, inputs, kwargs, has_aux)
     if must_record(inputs, is_tracked, outs):
         raise LeavesTapeError(
             f"{name}: something outside differentiates by what this depends on (a tape, a transform, or a tensor that "

@@ -6,6 +6,7 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
+from ..core.context import current
 from ..core.value import Value
 from ..errors import ArgumentError, OperandError, ShapeError
 from ..interop.vectors import Layout
@@ -20,6 +21,21 @@ def as_array(name: str, title: str, given: Any) -> NDArray:
             )
         given = given.array
     return np.asarray(given, np.float64)
+
+
+def check_constant(name: str, title: str, given: Any) -> None:
+    """Raise if a tree has a tracked tensor while gradients are recorded: the answer has no graph.
+
+    A module stands for the values of its parameters, which are always tracked.
+    """
+    if not current().grad or hasattr(given, "named_parameters"):
+        return
+    for leaf in tree.leaves(given):
+        if isinstance(leaf, Value) and leaf.node is not None:
+            raise OperandError(
+                f"{name}: {title} has a tracked tensor, but it is taken as a constant; pass its detach(), or call "
+                f"{name} in nt.no_grad()."
+            )
 
 
 def as_covariance(name: str, layout: Layout, covariance: Any, errors: Any) -> NDArray:

@@ -10,7 +10,7 @@ from .._typing import NDArray
 from ..errors import ArgumentError, LinearAlgebraError, ShapeError
 from ..interop.functions import Residuals, solving
 from ..interop.vectors import Layout
-from .covariances import as_array
+from .covariances import as_array, check_constant
 from .per_sample import per_sample_gradients
 
 #: How many samples' gradients are held at once.
@@ -40,6 +40,8 @@ def fisher_information(
         array([[20.]])
     """
     name = "fisher_information"
+    check_constant(name, "parameters", parameters)
+    check_constant(name, "data", data)
     layout = Layout(name, "parameters", parameters)
     if (data is None) == (noise is None):
         raise ArgumentError(

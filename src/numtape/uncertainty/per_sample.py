@@ -12,6 +12,7 @@ from ..core.value import Value, wrap
 from ..errors import OperandError, ShapeError
 from ..lifted import BatchedTensor
 from ..ops import broadcast_to, stack
+from ..sparse.exits import on_tape
 from ..tensors import Tensor
 
 _NAME = "per_sample_gradients"
@@ -56,7 +57,12 @@ def per_sample_gradients(function: Callable[..., Any], parameters: Any, *samples
 
 
 def _one_by_one(function: Callable[..., Any], parameters: Any, samples: Any, count: int) -> Any:
-    gradient = gradients_of(_NAME, function, 0, False)
+    def watched(*args: Any) -> Any:
+        with on_tape(_NAME, function):
+            return function(*args)
+
+    watched.__name__ = title(function)
+    gradient = gradients_of(_NAME, watched, 0, False)
     rows = [gradient(parameters, *tree.map(lambda x, i=i: x[i], samples))[1] for i in range(count)]
     if not rows:
         return tree.map(lambda leaf: np.zeros((0, *np.shape(leaf))), parameters)

@@ -11,7 +11,7 @@ from .. import tree
 from .._typing import NDArray
 from ..interop.functions import Residuals
 from ..interop.vectors import Layout
-from .covariances import as_covariance, variances
+from .covariances import as_covariance, check_constant, variances
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +65,7 @@ def propagate(function: Callable[..., Any], x: Any, covariance: Any = None, *, e
         (12.0, 1.236932)
     """
     name = "propagate"
+    check_constant(name, "x", x)
     layout = Layout(name, "x", x)
     given = as_covariance(name, layout, covariance, errors)
     values = Residuals(name, function, layout, ())

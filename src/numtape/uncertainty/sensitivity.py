@@ -10,6 +10,7 @@ from .._typing import NDArray
 from ..errors import ArgumentError
 from ..interop.functions import Residuals
 from ..interop.vectors import Layout
+from .covariances import check_constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +66,7 @@ def sensitivities(function: Callable[..., Any], x: Any, names: Sequence[str] | N
           k                 3             4           1
     """
     name = "sensitivities"
+    check_constant(name, "x", x)
     layout = Layout(name, "x", x)
     labels = layout.names if names is None else list(map(str, names))
     if len(labels) != layout.size:
