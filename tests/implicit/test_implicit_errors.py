@@ -313,8 +313,7 @@ def test_many_redundant_equations_are_found_although_the_right_side_fits(options
 
 
 def test_many_redundant_equations_have_no_derivative():
-    right = np.sin(np.arange(600.0))
-    right -= right.mean()
+    right = np.tile([1.0, -1.0], 300)
     answer = nt.grad(lambda a: (implicit.root(lambda x: x - x.mean() - a * right, right) * right).sum())
     with pytest.raises(LinearAlgebraError, match=r"^root: the derivative of the equation by x at the answer is sing"):
         answer(1.0)

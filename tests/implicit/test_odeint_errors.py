@@ -80,6 +80,26 @@ def test_an_adjoint_that_misses_its_way_back_says_so():
     assert nt.grad(lambda k: end(k, "checkpointed"))(3.0) == nt.grad(lambda k: end(k, "unrolled"))(3.0)
 
 
+def test_an_adjoint_of_a_chaotic_system_gives_up_soon():
+    calls = []
+
+    def lorenz(t, y, p):
+        calls.append(t)
+        return nt.stack([p * (y[1] - y[0]), y[0] * (28.0 - y[2]) - y[1], y[0] * y[1] - 8.0 / 3.0 * y[2]])
+
+    p = nt.tensor(10.0, dtype="float64", requires_grad=True)
+    end = odeint(lorenz, np.ones(3), [0.0, 5.0], p, gradient="adjoint", rtol=1e-4, atol=1e-6)[-1].sum()
+    there = len(calls)
+    with pytest.raises(GradientError) as error:
+        end.backward()
+    assert str(error.value).startswith(
+        "odeint: there is no way back from t=5 to t=0 for gradient='adjoint' in 1000 steps: errors grow backward in "
+        "time here. Use gradient='checkpointed', or closer times. The last try ended so: odeint: took max_steps=1000 "
+        "steps to t="
+    )
+    assert len(calls) - there < 10_000
+
+
 def test_a_function_that_leaves_the_tape_is_named():
     with pytest.raises(NotDifferentiableError, match=r"^odeint: <lambda> left the tape by float\(\) at .*test_odeint"):
         odeint(lambda t, y: -float(y) * y, 1.0, [0.0, 1.0])

@@ -8,7 +8,7 @@ from programs import assert_same
 
 import numtape as nt
 from numtape.core.op import Structure
-from numtape.errors import OperandError, PatternError
+from numtape.errors import NotDifferentiableError, OperandError, PatternError
 
 x = np.linspace(1.0, 2.0, 6)
 ADVICE = "Make a new one with nt.sparsity, or use nt.jacobian(f, sparse=True), which finds the pattern of each graph."
@@ -164,4 +164,41 @@ def test_a_value_in_place_of_a_function():
     assert str(error.value) == (
         "sparsity: wants a function, not ndarray; nt.sparsity differentiates functions, and backward() a loss that is "
         "computed already."
+    )
+
+
+def doubled(v):
+    values = v.numpy()
+    return nt.tensor(values) * 2.0
+
+
+def weighted(v):
+    b = float(v[1])
+    return v[0] ** 2 * b
+
+
+@pytest.mark.parametrize(
+    ("start", "line", "call"),
+    [
+        (
+            "jacobian: doubled left the tape by numpy()",
+            "values = v.numpy()",
+            lambda: nt.jacobian(doubled, sparse=True)(np.ones(2)),
+        ),
+        ("sparsity: doubled left the tape by numpy()", "values = v.numpy()", lambda: nt.sparsity(doubled, np.ones(2))),
+        (
+            "hessian: weighted left the tape by float()",
+            "b = float(v[1])",
+            lambda: nt.hessian(weighted, sparse=True)(np.ones(2)),
+        ),
+    ],
+)
+def test_a_function_that_leaves_the_tape_names_the_line(start, line, call):
+    with pytest.raises(NotDifferentiableError) as error:
+        call()
+    message = str(error.value)
+    assert message.startswith(f"{start} at ")
+    assert message.endswith(
+        f" ({line}), so a part of its derivative would be lost. Compute with nt or np functions, and take detach() "
+        "first of what is meant as a constant."
     )

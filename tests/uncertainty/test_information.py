@@ -342,3 +342,11 @@ def test_the_package_lists_its_functions():
     assert {"propagate", "sensitivities", "fisher_information", "laplace", "per_sample_gradients"} <= set(
         dir(uncertainty)
     )
+
+
+def test_a_generator_draws_the_same_trees_again():
+    found = laplace(lambda x: -0.5 * ((x - 3.0) / 2.0) ** 2, 0.0)
+    first, second = (found.sample(4000, rng=nt.Generator(1)) for _ in range(2))
+    assert first == second
+    assert abs(np.mean(first) - 3.0) < 0.15
+    assert abs(np.std(first) - 2.0) < 0.1

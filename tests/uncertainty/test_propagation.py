@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.errors import ArgumentError, LeavesTapeError, NonFiniteError, OperandError, ShapeError
+from numtape.errors import (
+    ArgumentError,
+    LeavesTapeError,
+    NonFiniteError,
+    NotDifferentiableError,
+    OperandError,
+    ShapeError,
+)
 from numtape.interop.scipy import curve_fit
-from numtape.uncertainty import propagate, sensitivities
+from numtape.uncertainty import fisher_information, propagate, sensitivities
 
 
 def raises(error, message, call):
@@ -179,3 +186,59 @@ def test_names_must_be_as_many_as_inputs():
         "sensitivities: 1 names were given for 2 inputs; give one for each.",
         lambda: sensitivities(lambda x: x.sum(), np.ones(2), names=["a"]),
     )
+
+
+def product(p):
+    b = float(p[1])
+    return p[0] * b
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("propagate", lambda: propagate(product, np.ones(2), errors=np.ones(2))),
+        ("sensitivities", lambda: sensitivities(product, np.ones(2))),
+        ("fisher_information", lambda: fisher_information(product, np.ones(2), noise=1.0)),
+        ("per_sample_gradients", lambda: fisher_information(lambda p, x: product(p) * x, np.ones(2), np.ones(3))),
+    ],
+)
+def test_a_function_that_leaves_the_tape_in_part_names_the_line(name, call):
+    with pytest.raises(NotDifferentiableError) as caught:
+        call()
+    message = str(caught.value)
+    assert message.startswith(f"{name}: ")
+    assert " left the tape by float() at " in message
+    assert message.endswith(
+        " (b = float(p[1])), so a part of its derivative would be lost. Compute with nt or np functions, and take "
+        "detach() first of what is meant as a constant."
+    )
+
+
+TRACKED = nt.tensor(np.ones(2), requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "call"),
+    [
+        ("propagate", "x", lambda x: propagate(lambda p: p.sum(), x, errors=np.ones(2))),
+        ("sensitivities", "x", lambda x: sensitivities(lambda p: p["a"].sum(), {"a": x})),
+        ("fisher_information", "parameters", lambda x: fisher_information(lambda p: p.sum(), x, noise=1.0)),
+        ("fisher_information", "data", lambda x: fisher_information(lambda p, d: p.sum() * d, np.ones(2), x)),
+    ],
+)
+def test_tracked_quantities_are_not_taken_for_constants_quietly(name, title, call):
+    raises(
+        OperandError,
+        f"{name}: {title} has a tracked tensor, but it is taken as a constant; pass its detach(), or call {name} in "
+        "nt.no_grad().",
+        lambda: call(TRACKED),
+    )
+    call(TRACKED.detach())
+    with nt.no_grad():
+        call(TRACKED)
+
+
+def test_a_module_stands_for_the_values_of_its_parameters():
+    model = nt.nn.Linear(2, 1)
+    found = fisher_information(lambda m: m(nt.tensor([[1.0, 2.0]])), model, noise=1.0)
+    np.testing.assert_allclose(found, np.outer([1.0, 2.0, 1.0], [1.0, 2.0, 1.0]))

@@ -19,7 +19,7 @@ from ..core.gradients import link_of, sweep
 from ..core.op import Facts, Op
 from ..core.reverse import reverse
 from ..core.value import Value, wrap
-from ..errors import GradientError
+from ..errors import ConvergenceError, GradientError
 from ..lifted import BatchedTensor
 from ..ops import unbind
 from ..ops.casting import alias
@@ -31,10 +31,13 @@ from .capturing import Watcher, alone, check_known, cut_off, on_tape, tracking
 from .equations import tracked_copy
 from .implicit_op import parts_of
 from .runge_kutta import Leaves
-from .trajectories import NAME, Trajectory, constants
+from .trajectories import NAME, Trajectory, constants, stacked
 
 #: How much larger than a step's error the way back may miss the way there.
 _DRIFT = 1e3
+
+#: How many steps the way back may take for each of the way there, and how many in any case.
+_STEPS, _FEWEST = 10, 1000
 
 
 class Adjoint:
@@ -53,6 +56,8 @@ class Adjoint:
         self.captured = captured
         self.count = len(trajectory.right_side.space.shapes)
         self.fresh: list[NDArray] | None = None
+        #: How many steps each stretch took, once it is solved.
+        self.counts: list[int] = []
 
     def __repr__(self) -> str:
         return repr(self.trajectory)
@@ -60,9 +65,15 @@ class Adjoint:
     def solve(self, y: Leaves) -> Leaves:
         """Return for each leaf its values at all times, with one record behind them."""
         args = self.given[1]
-        self.fresh = self.trajectory.arrays(constants(y), with_tensors(args, constants(tensors_of(args))))
+        self.fresh = self.arrays(constants(y), with_tensors(args, constants(tensors_of(args))))
         operands = [*y, *tensors_of(self.given), *self.captured]
         return parts_of(apply(ADJOINT, operands, {"adjoint": self}))
+
+    def arrays(self, y: Leaves, args: tuple[Any, ...]) -> list[NDArray]:
+        """Return for each leaf its values at all times, and remember how many steps that took."""
+        found, grid = self.trajectory.solve(y, args)
+        self.counts = [len(ends) - 1 for ends in grid]
+        return stacked(found)
 
     def split(self, operands: Sequence[Any]) -> tuple[Leaves, Any, tuple[Any, ...], list[Any]]:
         """Return y, the times, the arguments and what is captured, of operands."""
@@ -86,6 +97,7 @@ class Adjoint:
             if has_times:
                 rates[i] = back.rate(times[i], y, [part[i] for part in g])
             if any(x.any() for x in a):
+                back.allow(self.counts[i - 1])
                 a, sums = back.go(times[i], times[i - 1], y, a, sums, [part[i - 1] for part in out])
         if has_times:
             rates[0] = -back.rate(times[0], [part[0] for part in out], a)
@@ -109,13 +121,25 @@ class _WayBack:
         self.stand_ins = dict(zip(map(link_of, adjoint.captured), captured, strict=True))
         self.parameters = [copy for copy in (*tensors_of(self.args), *captured) if copy.requires_grad]
         self.stepper = adjoint.trajectory.stepper()
+        self._max_steps = self.stepper.max_steps
+
+    def allow(self, count: int) -> None:
+        """Bound the steps of the next stretch by those that it took on the way there."""
+        self.stepper.max_steps = min(self._max_steps, max(_FEWEST, _STEPS * count))
 
     def go(
         self, start: float, stop: float, y: Leaves, a: Leaves, sums: Leaves, expected: Leaves
     ) -> tuple[Leaves, Leaves]:
         """Return the cotangents of y, and the sums, at an earlier time."""
         with tracking(self.adjoint.captured), alone(grad=True), on_tape(self.right_side.title):
-            found = self.stepper.advance(self._slopes, start, stop, [*y, *a, *sums]).y
+            try:
+                found = self.stepper.advance(self._slopes, start, stop, [*y, *a, *sums]).y
+            except ConvergenceError as error:
+                raise GradientError(
+                    f"{NAME}: there is no way back from t={start:.6g} to t={stop:.6g} for gradient='adjoint' in "
+                    f"{self.stepper.max_steps} steps: errors grow backward in time here. Use gradient='checkpointed', "
+                    f"or closer times. The last try ended so: {error}"
+                ) from error
         count = len(y)
         self._check(found[:count], expected, stop)
         return found[count : 2 * count], found[2 * count :]
@@ -162,7 +186,7 @@ def _forward(arrays: tuple[NDArray, ...], /, *, adjoint: Adjoint) -> Any:
     outs, adjoint.fresh = adjoint.fresh, None
     if outs is None:
         y, _, args, _ = adjoint.split([wrap(Tensor, array) for array in arrays])
-        outs = adjoint.trajectory.arrays(y, args)
+        outs = adjoint.arrays(y, args)
     return tuple(outs) if len(outs) > 1 else outs[0]
 
 

@@ -67,7 +67,7 @@ def odeint(
 
     Raises:
         ConvergenceError: if the steps become too small, or the function is not finite.
-        GradientError: in a backward by the adjoint equation, if y misses its way back.
+        GradientError: in a backward by the adjoint equation, if y misses its way back or finds none.
 
     Example:
         >>> def decayed(rate):

@@ -116,10 +116,6 @@ class Trajectory:
             grid.append(ends)
         return found, grid
 
-    def arrays(self, y: Leaves, args: tuple[Any, ...]) -> list[NDArray]:
-        """Return for each leaf its values at all times; nothing is recorded."""
-        return stacked(self.solve(y, args)[0])
-
     def record(
         self,
         y: Leaves,

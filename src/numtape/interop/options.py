@@ -24,7 +24,9 @@ def check_options(name: str, options: Iterable[str], known: Collection[str]) -> 
         if option in _DERIVATIVES:
             raise ArgumentError(f"{name}: {option} is not taken, since derivatives are computed exactly; leave it out.")
         if option not in known:
-            raise ArgumentError(f"{name}: there is no option {option!r}; {_ELSEWHERE.get(option) or near(option, known)}.")
+            raise ArgumentError(
+                f"{name}: there is no option {option!r}; {_ELSEWHERE.get(option) or near(option, known)}."
+            )
 
 
 def options_of(solver: Callable[..., Any], own: Collection[str]) -> list[str]:
@@ -33,13 +35,12 @@ def options_of(solver: Callable[..., Any], own: Collection[str]) -> list[str]:
 
 
 def check_method(name: str, method: Any, known: Collection[str]) -> None:
-    """Raise if a method that is given by name is none of the solver's, in whatever case."""
-    if isinstance(method, str) and method.lower() not in {each.lower() for each in known}:
+    """Raise if a method that is given by name is none of the solver's; case does not count."""
+    if isinstance(method, str) and method.lower() not in known:
         raise ArgumentError(f"{name}: there is no method {method!r}; {near(method, known)}.")
 
 
 def near(given: str, known: Collection[str]) -> str:
     """Return which name may have been meant, or all of them, in words."""
-    by_case = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(given.lower(), by_case, n=1)
-    return f"write {by_case[found[0]]!r}" if found else f"there are {', '.join(sorted(known))}"
+    found = difflib.get_close_matches(given.lower(), known, n=1)
+    return f"write {found[0]!r}" if found else f"there are {', '.join(sorted(known))}"

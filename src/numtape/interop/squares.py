@@ -3,13 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError
 from .bounds import as_bounds
 from .functions import Residuals, solving
 from .loading import scipy_part
+from .options import check_method, check_options, options_of
 from .polishing import polished
 from .results import Fit, verdict
 from .vectors import Layout
+
+#: Arguments of SciPy's solver that are given here, and its methods.
+_OWN = frozenset(("fun", "x0", "bounds", "args", "kwargs"))
+_METHODS = frozenset(("trf", "dogbox", "lm"))
 
 
 def least_squares(
@@ -82,19 +87,21 @@ def fit(
     name, layout = residuals.name, residuals.layout
     optimize = scipy_part(name, "optimize")
     check_options(name, options, options_of(optimize.least_squares, _OWN))
-    check_method(name, options["method"], _METHODS)
+    method = str(options["method"]).lower()
+    check_method(name, method, _METHODS)
+    options = {**options, "method": method}
     sides = as_bounds(name, layout, bounds)
     if polish and sides is not None:
         raise ArgumentError(f"{name}: polish is for problems without bounds; leave one of the two out.")
     out_tree, outs = residuals.start()
     count = sum(out.array.size for out in outs)
-    if options["method"] == "lm" and count < layout.size:
+    if method == "lm" and count < layout.size:
         raise ShapeError(
-            f"{name}: there are {count} residuals for {layout.size} parameters, and method 'lm' needs at least as many; "
-            "give more observations, fix a parameter, or use method='trf'."
+            f"{name}: method 'lm' needs no fewer residuals than parameters, and got {count} for {layout.size}; give "
+            "more observations, fix a parameter, or use method='trf'."
         )
     if sparse is None:
-        takes_sparse = options["method"] != "lm" and not polish
+        takes_sparse = method != "lm" and not polish
         sparse = takes_sparse and residuals.is_sparse(count)
     with solving():
         result = optimize.least_squares(

@@ -9,10 +9,12 @@ import numpy as np
 
 from .._typing import NDArray
 from ..arguments import title
+from ..creation import randn
 from ..errors import GradientError
 from ..interop.functions import Objective, solving
 from ..interop.loading import scipy_part
 from ..interop.vectors import Layout
+from ..streams import Generator
 
 #: How near to the mode, in standard deviations, the last step must be, and how many there may be.
 _NEAR = 1e-5
@@ -37,8 +39,12 @@ class Laplace:
     vector: NDArray = field(repr=False)
 
     def sample(self, count: int, rng: Any = None) -> list[Any]:
-        """Return trees like the mode, drawn from the Gaussian; `rng` is a NumPy generator or a seed."""
-        drawn = np.random.default_rng(rng).standard_normal((count, len(self.vector)))
+        """Return trees like the mode, drawn from the Gaussian; `rng` is an `nt.Generator`, one of NumPy, or a seed."""
+        shape = count, len(self.vector)
+        if isinstance(rng, Generator):
+            drawn = randn(shape, dtype=np.float64, rng=rng).array
+        else:
+            drawn = np.random.default_rng(rng).standard_normal(shape)
         return [self.layout.results(x) for x in self.vector + drawn @ np.linalg.cholesky(self.covariance).T]
 
     def __str__(self) -> str:

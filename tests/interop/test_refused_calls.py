@@ -1,0 +1,191 @@
+"""What solvers refuse before they start: functions that leave the tape in part, tracked constants, unknown options."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.errors import ArgumentError, LeavesTapeError, NotDifferentiableError, ShapeError
+from numtape.interop.scipy import curve_fit, least_squares, minimize, root
+
+X = np.linspace(0.0, 1.0, 9)
+
+
+def raises(error, message, call):
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def raises_at_the_line(start, line, call):
+    """Check a message that names a line of this file."""
+    with pytest.raises(NotDifferentiableError) as caught:
+        call()
+    message = str(caught.value)
+    assert message.startswith(f"{start} at ")
+    assert message.endswith(
+        f" ({line}), so a part of its derivative would be lost. Compute with nt or np functions, and take detach() "
+        "first of what is meant as a constant."
+    )
+    assert "test_refused_calls.py:" in message
+
+
+def bowl(q):
+    b = float(q[1])
+    return (q[0] - 1.0) ** 2 + (b - 3.0) ** 2
+
+
+def equations(q):
+    b = float(q[1])
+    return nt.stack([q[0] - 1.0, q[0] * b - 3.0])
+
+
+def line(x, a, b):
+    b = float(b)
+    return a * x + b
+
+
+@pytest.mark.parametrize("method", ["BFGS", "trust-exact", "trust-ncg"])
+def test_an_objective_that_leaves_the_tape_in_part_names_the_line(method):
+    raises_at_the_line(
+        "minimize: bowl left the tape by float()",
+        "b = float(q[1])",
+        lambda: minimize(bowl, np.zeros(2), method=method),
+    )
+
+
+@pytest.mark.parametrize("solver", [least_squares, root])
+def test_residuals_that_leave_the_tape_in_part_name_the_line(solver):
+    raises_at_the_line(
+        f"{solver.__name__}: equations left the tape by float()",
+        "b = float(q[1])",
+        lambda: solver(equations, np.ones(2)),
+    )
+
+
+def test_a_model_that_leaves_the_tape_in_part_names_the_line():
+    raises_at_the_line("curve_fit: line left the tape by float()", "b = float(b)", lambda: curve_fit(line, X, X))
+
+
+def test_a_constraint_that_leaves_the_tape_in_part_names_the_line():
+    constraint = {"type": "ineq", "fun": lambda q: equations(q)[1]}
+    raises_at_the_line(
+        "minimize: <lambda> left the tape by float()",
+        "b = float(q[1])",
+        lambda: minimize(lambda q: (q**2).sum(), np.ones(2), method="SLSQP", constraints=constraint),
+    )
+
+
+def test_a_function_that_leaves_the_tape_only_later_names_the_line():
+    def late(q):
+        if q[0] > 1.5:
+            return ((q - 1.0) ** 2).sum()
+        b = q.numpy()
+        return ((q - 1.0) ** 2).sum() + b.sum()
+
+    raises_at_the_line(
+        "minimize: late left the tape by numpy()", "b = q.numpy()", lambda: minimize(late, np.array([2.0, 2.0]))
+    )
+
+
+def test_what_is_detached_or_taken_as_an_item_is_a_constant_on_purpose():
+    seen = []
+
+    def looked_at(q):
+        seen.append(q.detach().numpy().copy())
+        return ((q - 1.0) ** 2).sum() if q[0].item() < 9.0 else (q**2).sum()
+
+    np.testing.assert_allclose(minimize(looked_at, np.zeros(2)).x, [1.0, 1.0], atol=1e-6)
+    assert len(seen) > 1
+
+
+def test_a_method_without_derivatives_takes_any_function():
+    found = minimize(bowl, np.zeros(2), method="Nelder-Mead")
+    np.testing.assert_allclose(found.x, [1.0, 3.0], atol=1e-3)
+
+
+def test_tracked_observations_are_not_lost_quietly():
+    y = nt.tensor(2.0 * X, requires_grad=True)
+    raises(
+        LeavesTapeError,
+        "curve_fit: ydata is tracked, and its gradient would be lost. Use nt.implicit.least_squares to differentiate "
+        "the answer by it, or pass its detach(), or call curve_fit in nt.no_grad().",
+        lambda: curve_fit(lambda x, a: a * x, X, y),
+    )
+    with nt.no_grad():
+        np.testing.assert_allclose(curve_fit(lambda x, a: a * x, X, y).x, [2.0])
+    np.testing.assert_allclose(curve_fit(lambda x, a: a * x, X, y.detach()).x, [2.0])
+
+
+@pytest.mark.parametrize("solver", [minimize, least_squares])
+def test_tracked_bounds_are_not_lost_quietly(solver):
+    upper = nt.tensor(np.array([0.5, 2.0]), requires_grad=True)
+
+    def function(q):
+        return ((q - 1.0) ** 2).sum() if solver is minimize else q - 1.0
+
+    name = solver.__name__
+    raises(
+        LeavesTapeError,
+        f"{name}: bounds has a tracked tensor, and its gradient would be lost; pass its detach(), or call {name} in "
+        "nt.no_grad().",
+        lambda: solver(function, np.zeros(2), bounds=(None, upper)),
+    )
+    found = solver(function, np.zeros(2), bounds=(None, upper.detach()))
+    np.testing.assert_allclose(found.x, [0.5, 1.0], atol=1e-6)
+
+
+def test_fewer_observations_than_parameters_are_counted():
+    raises(
+        ShapeError,
+        "curve_fit: method 'lm' needs no fewer residuals than parameters, and got 1 for 2; give more observations, "
+        "fix a parameter, or use method='trf'.",
+        lambda: curve_fit(lambda x, a, b: a * x + b, X[:1], X[:1]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("jac", "curve_fit: jac is not taken, since derivatives are computed exactly; leave it out."),
+        ("maxfev", "curve_fit: there is no option 'maxfev'; write max_nfev."),
+        (
+            "full_output",
+            "curve_fit: there is no option 'full_output'; the answer always has all of it: fun, message, and SciPy's "
+            "result as scipy.",
+        ),
+        (
+            "check_finite",
+            "curve_fit: there is no option 'check_finite'; observations are always checked; leave out those that are "
+            "not finite.",
+        ),
+        ("los", "curve_fit: there is no option 'los'; write 'loss'."),
+    ],
+)
+def test_options_that_are_not_taken_say_what_to_do(option, message):
+    raises(ArgumentError, message, lambda: curve_fit(lambda x, a: a * x, X, X, **{option: True}))
+
+
+def test_derivatives_are_not_taken_by_minimize():
+    raises(
+        ArgumentError,
+        "minimize: jac is not taken, since derivatives are computed exactly; leave it out.",
+        lambda: minimize(lambda q: (q**2).sum(), np.ones(2), jac=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: minimize(lambda q: (q**2).sum(), np.ones(2), method="bfsg"),
+            "minimize: there is no method 'bfsg'; write 'bfgs'.",
+        ),
+        (lambda: root(lambda q: q, np.ones(2), method="hybrid"), "root: there is no method 'hybrid'; write 'hybr'."),
+        (
+            lambda: least_squares(lambda q: q, np.ones(2), method="newton"),
+            "least_squares: there is no method 'newton'; there are dogbox, lm, trf.",
+        ),
+    ],
+)
+def test_a_method_that_is_misspelled_names_the_nearest(call, message):
+    raises(ArgumentError, message, call)
