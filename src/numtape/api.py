@@ -18,6 +18,7 @@ from .arguments import (
     check_callable,
     check_connected,
     delivered,
+    has_others,
     is_tracked_outside,
     must_record,
     released,
@@ -28,7 +29,7 @@ from .arguments import (
 from .core.context import current
 from .core.forward import fit
 from .core.gradients import as_tensor, link_of, push_forward, sweep
-from .core.reverse import own_array
+from .core.reverse import graph_of, own_array
 from .core.stream import thread_stream
 from .core.streaming import StreamingTape
 from .core.value import Value, wrap
@@ -70,9 +71,12 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
                 f"{name}: {title(function)} returned shape {out.shape}; a gradient is of a scalar. Use sum(), or "
                 "nt.vjp for other cotangents."
             )
-        is_recorded = must_record(inputs, is_tracked, [out])
-        seeds = [np.ones(out.shape, out.dtype)]
-        found = sweep([out], seeds, inputs.tensors, create_graph=is_recorded) if out.node is not None else {}
+        graph = graph_of([link_of(out)])
+        is_recorded = is_tracked or (current().grad and has_others(inputs, graph))
+        found: dict[Any, Any] = {}
+        if out.node is not None:
+            seeds = [np.ones(out.shape, out.dtype)]
+            found = sweep([out], seeds, inputs.tensors, create_graph=is_recorded, graph=graph)
         gradients = inputs.results(delivered(inputs, found, is_recorded))
         value = out
         if not is_recorded:

@@ -12,7 +12,7 @@ from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import as_tensor, link_of
 from .core.record import Gone, describe_site
-from .core.reverse import collect, own_array
+from .core.reverse import Graph, graph_of, own_array
 from .core.tape import RecordingTape
 from .core.value import LEAF, Lifted, Value, extras_of, update_node, wrap
 from .core.write import version_of
@@ -163,14 +163,15 @@ def must_record(inputs: Arguments, is_tracked: bool, outs: Sequence[Any]) -> boo
 
 def depends_on_others(inputs: Arguments, values: Sequence[Value]) -> bool:
     """Say whether tensors depend on one that is tracked and no argument of this call."""
-    links = [link_of(value) for value in values]
-    leaves: list[Any] = [link for link in links if isinstance(link, Value)]
-    collect(links, leaves)
-    own = set(map(id, inputs.tensors))
+    return has_others(inputs, graph_of([link_of(value) for value in values]))
+
+
+def has_others(inputs: Arguments, graph: Graph) -> bool:
+    """Say whether a graph begins with a tensor that is tracked and no argument of this call."""
     # What is gone was cut behind a forward derivative: it leads to what that differentiates by.
     return any(
-        type(link) is Gone or (isinstance(link, Value) and link.node is not None and id(link) not in own)
-        for link in leaves
+        type(link) is Gone or (isinstance(link, Value) and link.node is not None)
+        for link in set(graph[1]).difference(inputs.tensors)
     )
 
 

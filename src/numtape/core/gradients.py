@@ -15,7 +15,7 @@ from ..errors import NotConnectedError, OperandError, ShapeError
 from .context import current, entered, settle
 from .forward import forward
 from .record import Record, describe_site
-from .reverse import Cotangents, Step, collect, deliver, own_array, reverse
+from .reverse import Cotangents, Graph, Step, collect, deliver, own_array, reverse
 from .tape import RecordingTape
 from .value import LEAF, Value, wrap
 
@@ -55,6 +55,7 @@ def sweep(
     required_only: bool = False,
     on_step: Step | None = None,
     ends: Set[Any] = frozenset(),
+    graph: Graph | None = None,
 ) -> Cotangents:
     """Run the reverse sweep from tensors; with `create_graph` its ops are recorded, otherwise it runs on arrays."""
     state = current()
@@ -67,11 +68,19 @@ def sweep(
     if not create_graph:
         arrays = [seed.array if isinstance(seed, Value) else seed for seed in seeds]
         pairs = list(zip(links, arrays, strict=True))
-        return reverse(pairs, wanted, free=free, keep_all=keep_all, required_only=required_only, on_step=on_step)
+        return reverse(
+            pairs,
+            wanted,
+            free=free,
+            keep_all=keep_all,
+            required_only=required_only,
+            on_step=on_step,
+            graph=graph,
+        )
     cls = targets[0].plain
     pairs = [(link, _as_value(cls, seed)) for link, seed in zip(links, seeds, strict=True)]
     with tracked_again(links), entered(grad=True):
-        return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step, ends=ends)
+        return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step, ends=ends, graph=graph)
 
 
 def push_forward(

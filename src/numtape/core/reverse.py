@@ -29,6 +29,8 @@ from .value import LEAF, Lifted, Value, extras_of, wrap
 from .write import mark_written
 
 Cotangents = dict[Link, Any]
+#: Records, newest first, and the operands that they begin with, arrays aside: tensors, numbers, what was freed.
+Graph = tuple[list[Record], list[Any]]
 #: Called with a record, the cotangent of its output and the cotangents of its inputs (None where not wanted).
 Step = Callable[[Record, Any, list[Any]], None]
 
@@ -49,6 +51,7 @@ def reverse(
     required_only: bool = False,
     on_step: Step | None = None,
     ends: Set[Link] = frozenset(),
+    graph: Graph | None = None,
 ) -> Cotangents:
     """Return the cotangents of the sources, given those of some targets.
 
@@ -61,11 +64,10 @@ def reverse(
         required_only: without `sources`, nobody wants the cotangents of leaves that are only watched.
         on_step: called after each record.
         ends: records that the sweep does not go past, as if they were leaves.
+        graph: that of the targets, if the caller has it.
     """
-    targets = [link for link, _ in seeds]
     wanted = None if sources is None else set(sources)
-    leaves: list[Link] = []
-    records = collect(targets, leaves, ends)
+    records, leaves = graph_of([link for link, _ in seeds], ends) if graph is None else graph
     useful, wanted = _useful(records, leaves, wanted, required_only)
     keeps_some = keep_all or (wanted is not None and any(type(link) is Record for link in wanted))
     cotangents: Cotangents = {}
@@ -154,22 +156,30 @@ def reverse(
     return kept
 
 
-def collect(targets: Sequence[Link], leaves: list[Link] | None = None, ends: Set[Link] = frozenset()) -> list[Record]:
-    """Return the records that the targets depend on, newest first; add what they begin with to `leaves`.
+def collect(targets: Sequence[Link]) -> list[Record]:
+    """Return the records that the targets depend on, newest first."""
+    return graph_of(targets)[0]
 
-    Records among `ends` count as something to begin with.
+
+def graph_of(targets: Sequence[Link], ends: Set[Link] = frozenset()) -> Graph:
+    """Return the records that the targets depend on, newest first, and what they begin with.
+
+    Records among `ends` are not looked behind.
     """
-    found = {link for link in targets if type(link) is Record and link not in ends}
-    stack = list(found)
+    found: set[Any] = set(targets)
+    leaves = [link for link in found if type(link) is not Record]
+    if leaves or ends:
+        found.difference_update(leaves, ends)
+    stack: list[Any] = list(found)
     while stack:
         for link in stack.pop().inputs:
             if type(link) is Record:
                 if link not in found and link not in ends:
                     found.add(link)
                     stack.append(link)
-            elif leaves is not None and type(link) is not _ndarray:
+            elif type(link) is not _ndarray:
                 leaves.append(link)
-    return sorted(found, key=_index, reverse=True)
+    return sorted(found, key=_index, reverse=True), leaves
 
 
 def _useful(

@@ -14,7 +14,7 @@ from ..core.context import Observer, current, entered
 from ..core.gradients import check_target, link_of, seed_of, sweep
 from ..core.recompute import is_at_hand, run_again, value
 from ..core.record import Gone, Record
-from ..core.reverse import collect
+from ..core.reverse import collect, graph_of
 from ..core.value import Value
 from ..core.write import stamp_at
 from ..errors import FreedError, OperandError, OverwrittenError, SavedFileError
@@ -246,8 +246,7 @@ class _Cotangents(Observer):
 def _backward(loss: Any) -> tuple[dict[Record, str], dict[Any, Any]]:
     """Return the hashes of the cotangents of a backward, and the gradients of its leaves."""
     check_target("digest", loss)
-    leaves: list[Any] = []
-    collect([link_of(loss)], leaves)
+    _, leaves = graph_of([link_of(loss)])
     sources = [leaf for leaf in leaves if isinstance(leaf, Value) and leaf.node is not None]
     observer = _Cotangents()
     # The sources are named so that nothing is delivered, not even to tensors that retain their gradient.

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.context import current, entered
 from ..core.gradients import link_of, seed_of
 from ..core.record import Link, Record, describe_site, link_name
-from ..core.reverse import collect
+from ..core.reverse import collect, graph_of
 from ..core.value import Lifted, Value
 from ..errors import OperandError
 from .birth import Birth, Seen, first_bad, is_finite
@@ -178,8 +178,8 @@ def _last_target() -> list[Any]:
 
 def _owner_of(target: Value, tensor: Value) -> Any:
     """Return the tensor behind a target that a tensor is, or that it is the gradient of."""
-    owners: list[Any] = []
-    for record in collect([link_of(target)], owners):
+    records, owners = graph_of([link_of(target)])
+    for record in records:
         retained = record.notes.retained() if record.notes is not None and record.notes.retained is not None else None
         owners.append(tensor if record is tensor.node else retained)
     for owner in owners:

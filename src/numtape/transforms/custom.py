@@ -20,7 +20,7 @@ from .._typing import NDArray
 from ..core.apply import apply, tracked_operands, watch_on_use
 from ..core.context import current, entered
 from ..core.op import Facts, Op
-from ..core.reverse import collect
+from ..core.reverse import graph_of
 from ..core.stream import Stream, thread_stream
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import is_float
@@ -358,8 +358,7 @@ def _random_from(start: Stream, may_advance: bool = False) -> Iterator[None]:
 
 def _leaf_name(value: Value) -> str:
     """Return how messages call the tracked leaf that a value depends on."""
-    leaves: list[Any] = []
-    collect([value.node], leaves)
+    _, leaves = graph_of([value.node])
     leaf = next((x for x in leaves if isinstance(x, Value) and x.node is not None), value)
     name = leaf.extras.name if leaf.extras is not None else None
     return repr(name) if name else f"a tensor of shape {leaf.shape}"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core.gradients import link_of
-from ..core.reverse import collect
+from ..core.reverse import graph_of
 from ..core.value import Value, wrap
 from ..core.write import mark_written
 from ..dtypes import HALF_DTYPES
@@ -59,9 +59,7 @@ def parameters_of(title: str, optimizer: Any) -> list[Any]:
 
 def parameters_behind(losses: Sequence[Value]) -> dict[int, tuple[weakref.ref[Value], int]]:
     """Return weak references to the leaves that losses send gradients to, by id, and how often each was written to."""
-    links = [link_of(loss) for loss in losses]
-    leaves: list[Any] = list(links)
-    collect(links, leaves)
+    _, leaves = graph_of([link_of(loss) for loss in losses])
     found = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Value) and leaf.requires_grad}
     return {key: (weakref.ref(leaf), writes_to(leaf)) for key, leaf in found.items()}
 
