@@ -6,6 +6,7 @@ import numtape as nt
 from numtape.errors import (
     GradientError,
     OperandError,
+    OverwrittenError,
 )
 
 
@@ -87,3 +88,11 @@ def test_bad_hooks_raise():
         "register_hook: halve returned Tensor of shape (1,) for a gradient of shape (2,) and dtype float32; a hook "
         "returns None or a tensor like the gradient."
     )
+
+
+def test_a_hook_cannot_write_to_memory_that_others_share():
+    a = nt.tensor([1.0, 2.0], requires_grad=True)
+    b = nt.tensor([3.0, 4.0], requires_grad=True)
+    a.register_hook(lambda g: g.__imul__(0.5))
+    with pytest.raises(OverwrittenError, match="read-only"):
+        ((a + b) ** 2).sum().backward()

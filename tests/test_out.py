@@ -81,3 +81,11 @@ def test_positions_are_not_written_to_out():
     with pytest.raises(ArgumentError) as caught:
         nt.where(nt.ones(2), out=nt.zeros(2))
     assert str(caught.value) == ("where: out goes with both branches, a and b; positions are always new arrays.")
+
+
+def test_what_a_mask_leaves_out_is_not_computed():
+    x = nt.tensor([-1.0, 2.0, 0.0], requires_grad=True)
+    with np.errstate(all="raise"):
+        y = np.log(x, where=np.array([False, True, False]), out=nt.zeros(3))
+        y.sum().backward()
+    assert x.grad.tolist() == [0.0, 0.5, 0.0]

@@ -1198,3 +1198,11 @@ def test_a_notebook_shows_a_tape_as_an_escaped_table():
 def test_an_empty_tape_can_be_shown():
     assert nt.Tape().summary().splitlines()[-1] == "0 records, 0 bytes computed, 0 bytes kept for derivatives"
     assert "<tbody></tbody>" in nt.Tape()._repr_html_()
+
+
+def test_gradients_by_a_dict_of_tensors_are_a_dict():
+    x, y = nt.tensor(2.0), nt.tensor(3.0)
+    with nt.Tape() as tape:
+        z = x * y
+    found = tape.gradient(z, {"x": x, "both": [x, y]})
+    assert {key: nt.tree.map(float, value) for key, value in found.items()} == {"x": 3.0, "both": [3.0, 2.0]}

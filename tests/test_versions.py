@@ -227,3 +227,12 @@ def test_scopes_see_writes():
         x *= 2.0
         nt.exp(x, out=x)
     assert count.names == ["add", "mul", "exp"]
+
+
+def test_differences_of_order_0_are_a_copy():
+    x = nt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    loss = (x * x).sum()
+    copy = nt.diff(x, n=0)
+    copy[0] = 100.0
+    loss.backward()
+    assert x.grad.tolist() == [2.0, 4.0, 6.0]

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -27,10 +27,10 @@ from .arguments import (
     title,
 )
 from .core.context import current
+from .core.effects import effects
 from .core.forward import fit
 from .core.gradients import as_tensor, link_of, push_forward, sweep
 from .core.reverse import graph_of, own_array
-from .core.stream import thread_stream
 from .core.streaming import StreamingTape
 from .core.value import Value, wrap
 from .errors import ArgumentError, ShapeError, StreamedError
@@ -133,6 +133,7 @@ def vjp(function: Callable[..., Any], *args: Any, argnums: Argnums | None = None
     """
     numbers = tuple(range(len(args))) if argnums is None else argnums
     value, pull, aux = pulled("vjp", function, args, {}, numbers, has_aux, copies=True)
+    value = tree.unflatten(value, _as_numbers(tree.leaves(value)))
     return (value, pull, aux) if has_aux else (value, pull)
 
 
@@ -208,7 +209,7 @@ def pushed(
     check_callable(name, function)
     args = as_primals(name, function, primals)
     if argnums is None:
-        argnums, tangents = _moving(args, tangents) if isinstance(primals, tuple) else (0, tangents)
+        argnums, tangents = _moving(args, tangents) if is_arguments(primals) else (0, tangents)
     check_argnums(name, argnums)
     inputs = Arguments(name, args, argnums)
     given = (tangents,) if inputs.is_single else tangents
@@ -218,20 +219,19 @@ def pushed(
     )
     if is_tracked or inputs.has_tensors:
         return _stored(name, function, inputs, moved, has_aux, is_tracked)
-    stream = thread_stream()
-    before = stream.place()
-    try:
-        return _streamed(name, function, inputs, moved, has_aux)
-    except StreamedError:
-        # The function differentiates backward past what was streamed, or captures what others may differentiate by: it
-        # runs again with all kept, on the same numbers.
-        stream.go_to(before)
-        return _stored(name, function, inputs, moved, has_aux, is_tracked)
+    with effects() as seen:
+        try:
+            return _streamed(name, function, inputs, moved, has_aux)
+        except StreamedError:
+            # The function differentiates backward past what was streamed, or captures what others may differentiate
+            # by: it runs again with all kept, as if it had not run yet.
+            seen.undo()
+    return _stored(name, function, inputs, moved, has_aux, is_tracked)
 
 
 def as_primals(name: str, function: Callable[..., Any], primals: Any) -> tuple[Any, ...]:
     """Return the arguments of a call: those in a tuple, or the only one."""
-    if isinstance(primals, tuple):
+    if is_arguments(primals):
         return primals
     if isinstance(primals, list) and not _takes(function, 1) and _takes(function, len(primals)):
         raise ArgumentError(
@@ -239,6 +239,11 @@ def as_primals(name: str, function: Callable[..., Any], primals: Any) -> tuple[A
             "tuple of arguments."
         )
     return (primals,)
+
+
+def is_arguments(primals: Any) -> TypeGuard[tuple[Any, ...]]:
+    """Say whether something is a tuple of arguments; a named tuple is one argument."""
+    return isinstance(primals, tuple) and not hasattr(primals, "_fields")
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:

@@ -16,7 +16,7 @@ from .core.reverse import Graph, graph_of, own_array
 from .core.tape import RecordingTape
 from .core.value import LEAF, Lifted, Value, extras_of, update_node, wrap
 from .core.write import version_of
-from .dtypes import float64, is_float
+from .dtypes import float64, is_float, plain_array
 from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError, ShapeError
 from .ops.casting import alias
 from .tensors import Tensor
@@ -112,12 +112,10 @@ def _as_source(name: str, leaf: Any, number: int) -> Any:
             f"{name}: cannot differentiate by argument {number}, of type {type(leaf).__name__}; arguments are tensors, "
             "arrays, numbers and trees of them."
         )
-    if isinstance(leaf, np.ma.MaskedArray):
-        raise OperandError(
-            f"{name}: argument {number} is a masked array, whose mask would be ignored; pass x.filled(...), and choose "
-            "elements with nt.where inside of the function."
-        )
-    array = np.asarray(leaf, np.float64) if isinstance(leaf, float | int) else np.asarray(leaf)
+    if isinstance(leaf, np.ndarray):
+        array = plain_array(f"{name}: argument {number}", leaf)
+    else:
+        array = np.asarray(leaf, np.float64) if isinstance(leaf, float | int) else np.asarray(leaf)
     if array.dtype is not float64:
         _check_float(name, array.dtype, number)
     return _source(Tensor, array, None)
@@ -211,7 +209,7 @@ def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> li
             results.append(as_tensor(found.pop(link), source, source.plain))
         else:
             array = own_array(found.pop(link), source.array)
-            results.append(array if type(leaf) is np.ndarray or isinstance(leaf, np.generic) else array.item())
+            results.append(array if isinstance(leaf, np.ndarray | np.generic) else array.item())
     return results
 
 
@@ -358,7 +356,7 @@ def all_moved(name: str, kind: str, given: Any, structure: Any, like: Sequence[A
         like: the tensors.
         owner: what has these tensors, for messages.
     """
-    given = _with_arrays(structure, given)
+    given = _with_arrays(name, kind, structure, given)
     leaves = tree.leaves(given)
     if len(leaves) != len(like):
         whose = "outputs" if kind == "cotangent" else "arguments"
@@ -374,15 +372,21 @@ def all_moved(name: str, kind: str, given: Any, structure: Any, like: Sequence[A
     return [as_moved(name, kind, moved, x, i) for i, (moved, x) in enumerate(zip(leaves, like, strict=True))]
 
 
-def _with_arrays(structure: Any, given: Any) -> Any:
+def _with_arrays(name: str, kind: str, structure: Any, given: Any) -> Any:
     """Return a tree with arrays for lists of numbers that stand where a leaf belongs."""
     if tree.is_leaf(structure):
-        is_numbers = isinstance(given, list | tuple) and all(isinstance(x, float | int) for x in tree.leaves(given))
-        return np.asarray(given) if is_numbers else given
+        if not isinstance(given, list | tuple) or not all(isinstance(x, float | int) for x in tree.leaves(given)):
+            return given
+        try:
+            return np.asarray(given)
+        except ValueError as error:
+            raise ShapeError(
+                f"{name}: the {kind} {given!r} makes no array; nested lists must have equal lengths at each depth."
+            ) from error
     if isinstance(structure, list | tuple) and isinstance(given, list | tuple) and len(structure) == len(given):
-        return [_with_arrays(a, b) for a, b in zip(structure, given, strict=True)]
+        return [_with_arrays(name, kind, a, b) for a, b in zip(structure, given, strict=True)]
     if isinstance(structure, dict) and isinstance(given, dict):
-        return {key: _with_arrays(structure[key], x) if key in structure else x for key, x in given.items()}
+        return {key: _with_arrays(name, kind, structure[key], x) if key in structure else x for key, x in given.items()}
     return given
 
 

@@ -9,7 +9,7 @@ from ._typing import DtypeLike, NDArray, Shape
 from .core.declare import numpy_faces
 from .core.stream import stream_of
 from .core.value import Value, wrap
-from .dtypes import as_dtype, check_supported, default_dtype
+from .dtypes import as_dtype, check_supported, default_dtype, plain_array
 from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
 from .kernels import random as kernels
 from .ops.casting import cast, clone
@@ -30,6 +30,8 @@ def _finish(array: NDArray, requires_grad: bool, name: str | None) -> Tensor:
 
 def _array(name: str, data: Any, dtype: DtypeLike) -> NDArray:
     """Return a new array of data; Python floats take the default dtype, all that has a dtype keeps it."""
+    if isinstance(data, np.ndarray):
+        data = plain_array(f"{name}: the data", np.asarray(data) if isinstance(data, np.matrix) else data)
     if isinstance(data, np.ndarray | np.generic):
         array = np.array(data, None if dtype is None else as_dtype(dtype))
     else:
@@ -158,8 +160,13 @@ def from_numpy(array: NDArray, requires_grad: bool = False, name: str | None = N
     """
     if not isinstance(array, np.ndarray):
         raise OperandError(f"from_numpy: wants an array, not {type(array).__name__}; use nt.tensor, which copies.")
+    if not array.dtype.isnative:
+        raise DtypeError(
+            f"from_numpy: the array has the other byte order ({array.dtype.str}); use nt.tensor, which copies."
+        )
+    array = plain_array("from_numpy: the data", array)
     check_supported(array.dtype)
-    return _finish(array.view(np.ndarray), requires_grad, name)
+    return _finish(array.view(), requires_grad, name)
 
 
 def _dtype(dtype: DtypeLike) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ._typing import Dtype, DtypeLike
-from .errors import DtypeError
+from ._typing import Dtype, DtypeLike, NDArray
+from .errors import DtypeError, OperandError
 
 float16: Dtype = np.dtype(np.float16)
 bfloat16: Dtype = np.dtype(ml_dtypes.bfloat16)
@@ -82,6 +82,27 @@ def check_supported(dtype: Dtype) -> Dtype:
     raise DtypeError(
         f"dtype: {dtype} is not supported; dtypes are bool, integers, float16, bfloat16, float32 and float64."
     )
+
+
+def plain_array(what: str, array: NDArray) -> NDArray:
+    """Return an array as one of NumPy's own class and byte order; raise if its class gives its elements a meaning.
+
+    Messages begin with `what` it is. Rules compute with the operands of ops: an array of another class would do so in
+    its own way.
+    """
+    if type(array) is not np.ndarray:
+        if isinstance(array, np.ma.MaskedArray):
+            raise OperandError(
+                f"{what} is a masked array, whose mask would be ignored; pass x.filled(...), and choose elements with "
+                "nt.where."
+            )
+        if isinstance(array, np.matrix):
+            raise OperandError(
+                f"{what} is an np.matrix, for which * is a matrix product; pass np.asarray(m), and multiply with @ or "
+                "*."
+            )
+        array = array.view(np.ndarray)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def is_float(dtype: Dtype) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import tree
-from .api import as_primals, gradients_of, pulled, pushed
+from .api import as_primals, gradients_of, is_arguments, pulled, pushed
 from .arguments import (
     Argnums,
     Arguments,
@@ -184,7 +184,7 @@ def hvp(
     check_callable(name, function)
     args = as_primals(name, function, primals)
     if argnums is None:
-        argnums = tuple(range(len(args))) if isinstance(primals, tuple) else 0
+        argnums = tuple(range(len(args))) if is_arguments(primals) else 0
     check_argnums(name, argnums)
     numbers = argument_numbers(name, argnums, len(args))
     moved_by = (tangents,) if isinstance(argnums, int | np.integer) else tangents

@@ -76,13 +76,35 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
         return face(*inputs)
     if where is True:
         return write_op(out, face.op, inputs)
-    result = face(*inputs)
+    result = face(*_where_computed(inputs, where))
     target = out[0] if isinstance(out, tuple) else out
     select: Any = public["where"]
     if target is None:
         # NumPy leaves what is not computed uninitialised; zero is a value that can be relied upon.
         return select(where, result, 0.0)
     return write_op(target, select.op, (where, result, target))
+
+
+def _where_computed(inputs: tuple[Any, ...], where: Any) -> list[Any]:
+    """Return operands with a value that is computed anyway in place of those that are left out.
+
+    These may be outside of the domain, where there would be warnings, and derivatives of 0 times infinity.
+    """
+    mask = np.asarray(where, bool)
+    shape = np.broadcast_shapes(mask.shape, *map(np.shape, inputs))
+    mask = np.broadcast_to(mask, shape)
+    if mask.all() or not mask.any():
+        return list(inputs)
+    first = tuple(int(places[0]) for places in np.nonzero(mask))
+    select: Any = public["where"]
+
+    def filled(x: Any) -> Any:
+        if np.ndim(x) == 0:
+            return x
+        array = np.asarray(x.array if isinstance(x, Value) else x)
+        return select(mask, x, np.broadcast_to(array, shape)[first])
+
+    return list(map(filled, inputs))
 
 
 def _face_of_scipy(ufunc: Any) -> Any:

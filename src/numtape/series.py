@@ -12,6 +12,7 @@ from .api import jvp
 from .arguments import as_outputs, check_callable, title
 from .core.apply import watch_on_use
 from .core.context import current, entered
+from .core.effects import effects
 from .core.record import describe_site
 from .core.value import Value, wrap
 from .dtypes import float64, is_float
@@ -82,15 +83,18 @@ def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]
     value = _as_number(x)
     thread = current().thread
     before, thread.last_exit = thread.last_exit, None
-    try:
-        found = _by_series(function, value, order)
-    except (NumtapeError, AttributeError, ValueError) as error:
-        if isinstance(error, LeavesTapeError):
-            _check_exit(function, thread.last_exit)
-        # A series has no array: `AttributeError`, and NumPy's `ValueError`. An error of the function's own comes again.
-        found = None
-    finally:
-        thread.last_exit = before
+    with effects() as seen:
+        try:
+            found = _by_series(function, value, order)
+        except (NumtapeError, AttributeError, ValueError) as error:
+            if isinstance(error, LeavesTapeError):
+                _check_exit(function, thread.last_exit)
+            # A series has no array: `AttributeError`, and NumPy's `ValueError`. An error of the function's own comes
+            # again.
+            found = None
+            seen.undo()
+        finally:
+            thread.last_exit = before
     if found is None:
         found = _by_nesting(function, order)(value)
     is_recorded = current().grad
@@ -123,12 +127,12 @@ def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
     """Return the derivatives in trees as the function returns them, by running it on a power series."""
     state = current()
     level = state.transforms + 1
-    one = np.ones((), x.dtype)
-    source = SeriesTensor.of([x, one][: order + 1], order, level)
+    unit = _unit(order)
+    source = SeriesTensor.of([x, np.array(unit, x.dtype)][: order + 1], order, level)
     with entered(grad=True, transforms=level):
         out_tree = function(source)
     outs = as_outputs(_NAME, function, out_tree, None)
-    return [tree.unflatten(out_tree, [_derivative(out, n, level) for out in outs]) for n in range(order + 1)]
+    return [tree.unflatten(out_tree, [_derivative(out, n, unit, level) for out in outs]) for n in range(order + 1)]
 
 
 def _check_exit(function: Callable[[Any], Any], last_exit: Any) -> None:
@@ -141,14 +145,22 @@ def _check_exit(function: Callable[[Any], Any], last_exit: Any) -> None:
         ) from None
 
 
-def _derivative(out: Any, n: int, level: int) -> Any:
-    """Return n! times the n-th coefficient of an output."""
+def _unit(order: int) -> int:
+    """Return the step, in units of which x moves: such that the coefficients of exp neither vanish nor grow.
+
+    That of order n is ``unit**n / n!``. A power of two leaves the digits of all coefficients as they would be for 1.
+    """
+    return 2 ** round(math.lgamma(order + 1) / math.log(2.0) / order) if order else 1
+
+
+def _derivative(out: Any, n: int, unit: int, level: int) -> Any:
+    """Return the n-th derivative of an output: its n-th coefficient, times n! over the n-th power of the unit."""
     is_series = isinstance(out, Series) and out.level == level
     coefficient = out.at(n) if is_series else out if n == 0 else None
     if coefficient is None:
         return np.zeros(out.shape, out.dtype)
-    if n > 1:
-        coefficient = coefficient * float(math.factorial(n))
+    if n > 0:
+        coefficient = coefficient * (math.factorial(n) / unit**n)
     return coefficient if coefficient.dtype == out.dtype else coefficient.astype(out.dtype)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import tape_scopes
+from . import tape_scopes, tree
 from .arguments import as_moved
 from .core.apply import watch_on_use
 from .core.context import current, entered
@@ -93,7 +93,8 @@ class Tape(Recording):
 
         Args:
             targets: a tensor, or an iterable of tensors whose derivatives are added.
-            sources: a tensor (then one gradient is returned) or an iterable (then a list is).
+            sources: a tensor (then one gradient is returned), a dict, whose values may be trees (then one like it is),
+                or an iterable (then a list is).
             output_gradients: the cotangents of the targets, instead of ones.
             unconnected: what a source without influence gets: "none", "zero" or "error".
 
@@ -111,7 +112,7 @@ class Tape(Recording):
         target_list = _as_list("targets", targets)
         if not target_list:
             raise ArgumentError("gradient: there are no targets; give at least one tensor.")
-        source_list = _as_list("sources", sources)
+        source_list = _as_list("sources", tree.leaves(sources) if isinstance(sources, dict) else sources)
         given = (
             [None] * len(target_list) if output_gradients is None else _as_list("output_gradients", output_gradients)
         )
@@ -134,6 +135,8 @@ class Tape(Recording):
             self._consume()
         if isinstance(sources, Value):
             return results[0]
+        if isinstance(sources, dict):
+            return tree.unflatten(sources, results)
         return results if self._scaler is None else ScaledGradients(results, self._overflow)
 
     def _scaled_sweep(

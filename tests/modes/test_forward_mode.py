@@ -1,12 +1,15 @@
 """Forward mode: values and tangents, structures, and streams that store no tape."""
 
+import collections
 import gc
+import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from functions import POINT, close, curve
+from numpy.testing import assert_allclose
 
 import numtape as nt
 from numtape.core.context import current
@@ -333,3 +336,47 @@ def test_an_inner_tape_streams():
         return tape.gradient(y, x)
 
     assert nt.jvp(function, 2.0, 1.0) == (12.0, 12.0)
+
+
+def test_a_forward_gradient_inside_of_a_streamed_derivative_is_not_lost():
+    def slope(z):
+        tape = nt.GradientTape()
+        tape.watch(z)
+        return tape.forward_gradient(z, z**3, np.ones(3))
+
+    x = np.array([0.3, 1.2, -0.7])
+    value, derivative = nt.jvp(slope, x, np.ones(3))
+    assert_allclose(value, 3 * x**2, rtol=1e-12)
+    assert_allclose(derivative, 6 * x, rtol=1e-12)
+
+
+def test_a_jacobian_inside_of_a_streamed_derivative_is_not_lost():
+    def rows(z):
+        tape = nt.GradientTape()
+        tape.watch(z)
+        return tape.jacobian(z**3, z, mode="forward")
+
+    x = np.array([0.3, 1.2, -0.7])
+    assert_allclose(nt.jvp(rows, x, np.ones(3))[1], np.diag(6 * x), rtol=1e-12)
+
+
+def test_a_thread_may_read_what_is_streamed_past():
+    def function(z):
+        y, out = z * 1.0, []
+        thread = threading.Thread(target=lambda: out.append(nt.sin(y)))
+        thread.start()
+        thread.join()
+        with nt.no_grad():
+            pass
+        return out[0] * z
+
+    x = np.array([0.3, 1.2, -0.7])
+    assert_allclose(nt.jvp(function, x, np.ones(3))[1], np.cos(x) * x + np.sin(x), rtol=1e-12)
+
+
+def test_a_named_tuple_is_one_argument():
+    Pair = collections.namedtuple("Pair", "a b")
+    given, moved = Pair(np.array([1.0, 2.0]), 3.0), Pair(np.array([1.0, 0.0]), 1.0)
+    value, derivative = nt.jvp(lambda p: p.a * p.b, given, moved)
+    assert (value.tolist(), derivative.tolist()) == ([3.0, 6.0], [4.0, 2.0])
+    assert nt.hvp(lambda p: (p.a * p.a * p.b).sum(), given, moved).b == 2.0

@@ -192,7 +192,7 @@ BAD = {
         lambda: nt.grad(lambda x: x.sum())(np.ma.masked_array([1.0, 2.0], [False, True])),
         OperandError,
         "grad: argument 0 is a masked array, whose mask would be ignored; pass x.filled(...), and choose elements with "
-        "nt.where inside of the function.",
+        "nt.where.",
     ),
     "jvp by an argument that is not there": (
         lambda: nt.jvp(lambda x: x, 1.0, 1.0, argnums=1),

@@ -159,3 +159,16 @@ def test_memory_is_at_most_three_times_the_result(mode, order):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= 3 * result.nbytes
+
+
+def test_an_infinite_derivative_at_the_cut_stays_where_it_is():
+    weights = np.ones((50, 2))
+    x = np.r_[np.zeros(25), np.ones(25)]
+
+    def narrow(x):
+        return weights @ nt.log(nt.stack([x[:25].sum(), x[25:].sum()]))
+
+    with np.errstate(divide="ignore"):
+        by_default, by_reverse = nt.jacobian(narrow)(x), nt.jacobian(narrow, mode="reverse")(x)
+    assert np.isinf(by_reverse[:, :25]).all()
+    np.testing.assert_array_equal(by_default, by_reverse)

@@ -631,3 +631,10 @@ def test_a_function_that_registers_a_hook_is_certified():
 def test_an_edge_beside_the_point_is_no_kink_at_it():
     assert check_gradients(nt.arccos, 1.0 - 1e-13).verdict is Verdict.NOISE
     assert check_gradients(lambda x: x**1.5, 0.0).verdict is Verdict.KINK
+
+
+def test_a_large_output_does_not_hide_a_wrong_small_one():
+    x = np.array([0.3, 1.2, -0.7])
+    assert not nt.check_gradients(lambda x: nt.stack([x.sum() * 1e6, (x * x.detach()).sum()]), x)
+    assert not nt.check_gradients(lambda x: nt.stack([nt.exp(20 * x).sum(), 1e-3 * (x * x.detach()).sum()]), x)
+    assert nt.check_gradients(lambda x: nt.stack([nt.exp(20 * x).sum(), 1e-3 * x.sum(), x.sum() * 0.0 + 7.0]), x)

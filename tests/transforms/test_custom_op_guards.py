@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.errors import NotDifferentiableError
+from numtape.errors import GradientError, NotDifferentiableError
 from numtape.transforms.custom_ops import custom_op
 
 X = np.array([1.0, 2.0, 3.0])
@@ -352,3 +352,14 @@ def test_a_pull_function_may_write_to_its_cotangent():
         return 2.0 * x, pull
 
     assert nt.grad(lambda x: (doubled(x) + x).sum())(np.ones(2)).tolist() == [3.0, 3.0]
+
+
+def test_calls_at_zeros_do_not_use_up_the_checks():
+    @nt.custom_op(vjp={"x": lambda g, x: g * 3 * x})
+    def square(x, /):
+        return x**2
+
+    for _ in range(4):
+        nt.grad(lambda x: square(x).sum())(np.zeros(2))
+    with pytest.raises(GradientError, match="Correct the rule"):
+        nt.grad(lambda x: square(x).sum())(np.array([0.3, 1.2]))

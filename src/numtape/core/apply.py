@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
-from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, check_supported, default_dtype, float32, promote, widened
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, check_supported, default_dtype, float32, plain_array, promote, widened
 from ..errors import (
     ArgumentError,
     AxisError,
@@ -52,7 +52,7 @@ def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
             if operand.version is not None and state.grad:
                 read_stamp(op, operand)
             arrays.append(operand.array)
-        elif type(operand) is _ndarray:
+        elif type(operand) is _ndarray and operand.dtype.isnative:
             arrays.append(operand)
         elif operand is None and not op.is_variadic and position >= len(op.arguments) - len(op.operand_defaults):
             arrays.append(None)
@@ -93,7 +93,9 @@ def tracked_operands(op: Op, operands: Sequence[Any], state: State, target: Valu
 
 def as_operand(op: Op, operand: Any, position: int = 0) -> Any:
     """Return a number, a NumPy scalar or an array for what is not a tensor."""
-    if type(operand) in _NUMBERS or isinstance(operand, np.generic | np.ndarray):
+    if isinstance(operand, _ndarray):
+        return plain_array(f"{op.name}: an operand", operand)
+    if type(operand) in _NUMBERS or isinstance(operand, np.generic):
         return operand
     if operand is None:
         name = f"{op.arguments[0]}[{position}]" if op.is_variadic else op.arguments[position]

@@ -174,7 +174,7 @@ class Observer:
 class Thread:
     """What belongs to a thread for its whole life, shared by all of its states."""
 
-    __slots__ = ("default_context", "drawn", "ident", "last_exit", "last_target", "stream")
+    __slots__ = ("default_context", "drawn", "ident", "last_exit", "last_target", "stream", "updated")
 
     def __init__(self) -> None:
         self.default_context = Context(0)
@@ -187,6 +187,8 @@ class Thread:
         self.last_target: weakref.ref[Value] | None = None
         #: The thread's random stream; set on first use by `streams`.
         self.stream: Any = None
+        #: While somebody watches `effects`: by id, arrays that hold state, and what they held before.
+        self.updated: dict[int, tuple[Any, Any]] | None = None
 
 
 class State:

@@ -15,12 +15,12 @@ import numpy as np
 
 from ..dtypes import HALF_DTYPES, float32
 from .apply import PICK, apply
-from .context import FREED
+from .context import FREED, PAST
 from .op import Marker, Op, Plan, Rule, same, shape_of
 from .reader import Reader
 from .recompute import raise_freed
 from .record import Link, Record
-from .reverse import collect, raise_dead
+from .reverse import collect, raise_dead, raise_streamed
 from .value import Value
 
 Tangents = dict[Link, Any]
@@ -41,6 +41,10 @@ def forward(seeds: Sequence[tuple[Link, Any]], targets: Sequence[Link], *, cls: 
     tangents: Tangents = {}
     for link, tangent in seeds:
         tangents[link] = fit(tangent, link) if link not in tangents else tangents[link] + fit(tangent, link)
+    oldest = min((link.index if type(link) is Record else -1 for link, _ in seeds), default=-1)
+    for record in records:
+        if record.cell is PAST and record.index > oldest:
+            raise_streamed(record)
     reader = Reader(cls, records)
     with reader:
         push_all(records, tangents, reader, _last_reads(records, targets))

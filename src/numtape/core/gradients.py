@@ -30,7 +30,10 @@ def seed_of(name: str, target: Value, gradient: Any) -> Any:
     if gradient is None:
         return np.ones(target.shape, target.dtype)
     if not isinstance(gradient, Value):
-        array = np.asarray(gradient)
+        try:
+            array = np.asarray(gradient)
+        except ValueError as error:
+            raise OperandError(f"{name}: the gradient given, {gradient!r}, makes no array ({error}).") from error
         if array.dtype not in FLOAT_DTYPES and array.dtype.kind not in "biu":
             raise OperandError(
                 f"{name}: the gradient given is a tensor, an array or a real number, not {type(gradient).__name__} "

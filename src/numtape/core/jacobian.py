@@ -18,7 +18,7 @@ from .forward import forward
 from .op import shape_of
 from .record import Link, Record
 from .reverse import collect, reverse
-from .value import Value, wrap
+from .value import Value, array_of, wrap
 
 Blocks = list[list[Any]]
 
@@ -234,4 +234,7 @@ def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian as products: tangents from the cut on, cotangents from the cut back."""
     after = sweeper.forward(cut.links, path.targets, are_independent=True)
     before = sweeper.reverse(cut.links, path.sources)
+    if not all(np.isfinite(array_of(matrix)).all() for matrix in (*after, *before) if matrix is not None):
+        # An infinite derivative would meet zeros in the product, and spoil what a sweep keeps apart.
+        return by_reverse(path, sweeper)
     return [[None if a is None or b is None else a @ b for b in before] for a in after]

@@ -222,7 +222,7 @@ def _is_wanted(leaf: Value, required_only: bool) -> bool:
 def raise_streamed(record: Record) -> NoReturn:
     """Raise for a record whose links were cut: a source may have been behind it."""
     raise StreamedError(
-        f"a reverse sweep would have to go past {record.site}, which a forward derivative has streamed past; use "
+        f"a sweep would have to go past {record.site}, which a forward derivative has streamed past; use "
         "nt.grad inside of the function, or call jvp with tensors instead of arrays."
     )
 
@@ -362,7 +362,7 @@ def _hooked(hooks: dict[int, Any], cls: type[Value], g: Any) -> Any:
         return g
     is_recorded = isinstance(g, Value)
     for hook in list(hooks.values()):
-        given = g if isinstance(g, Value) else wrap(cls, g)
+        given = g if isinstance(g, Value) else wrap(cls, _read_only(g))
         result = hook(given)
         if result is None:
             continue
@@ -374,6 +374,13 @@ def _hooked(hooks: dict[int, Any], cls: type[Value], g: Any) -> Any:
             )
         g = result if is_recorded else result.array
     return g
+
+
+def _read_only(g: Any) -> Any:
+    """Return a view that cannot be written: other tensors may have the same memory for their gradient."""
+    view = np.asarray(g).view()
+    view.flags.writeable = False
+    return view
 
 
 def is_reached(target: Link, source: Link) -> bool:

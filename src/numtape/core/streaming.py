@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import StreamedError
+from ..errors import FreedError, StreamedError
 from .context import PAST, current
 from .forward import Tangents, push_all
 from .op import Facts, Op
@@ -106,7 +106,10 @@ class StreamingTape(RecordingTape):
         if link.cell in self.known_cells or link.cell is PAST:
             return None
         records = [record for record in reversed(collect([link])) if record.cell is not PAST]
-        push_all(records, self.tangents, Reader(None), find=self._look_at_other)
+        try:
+            push_all(records, self.tangents, Reader(None), find=self._look_at_other)
+        except FreedError as error:
+            raise StreamedError("another thread reads a value that a forward derivative has streamed past.") from error
         return self.tangents.get(link)
 
     def _look_at_other(self, link: Link) -> None:

@@ -12,6 +12,7 @@ from ..core.declare import face_of, linear, runner
 from ..core.inplace import is_own_write, write_part
 from ..core.op import Op, Structure
 from ..core.value import Value
+from ..dtypes import plain_array
 from ..errors import DtypeError, IndexingError, ShapeError
 from .samples import rejected, sample, values
 from .selection import where
@@ -336,7 +337,9 @@ def setitem(x: Value, key: Any, part: Array) -> None:
     key = as_key(key, "setitem")
     array = x.array
     value = part.array if isinstance(part, Value) else part
-    if not isinstance(value, np.ndarray | np.generic | float | int | bool):
+    if isinstance(value, np.ndarray):
+        value = plain_array("setitem: the value", value)
+    elif not isinstance(value, np.generic | float | int | bool):
         value = np.asarray(value)
     kind = np.result_type(value) if isinstance(value, float) else getattr(value, "dtype", None)
     if kind is not None and not np.can_cast(kind, array.dtype, "same_kind"):

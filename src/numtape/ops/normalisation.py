@@ -7,6 +7,7 @@ import numpy as np
 
 from .._typing import Array, NDArray, Shape
 from ..core.declare import composed, differentiable
+from ..core.effects import will_update
 from ..core.value import Value
 from ..core.write import check_writable, mark_written
 from ..dtypes import HALF_DTYPES, float32
@@ -159,6 +160,7 @@ def _check_buffer(argument: str, buffer: Any) -> NDArray:
 
 def _update(buffer: Any, array: NDArray, value: NDArray, momentum: float) -> None:
     """Move a running statistic towards that of a batch."""
+    will_update(array)
     array += (momentum * (value.astype(array.dtype) - array)).astype(array.dtype)
     if isinstance(buffer, Value):
         mark_written(buffer, buffer.node)

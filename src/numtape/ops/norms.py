@@ -9,7 +9,7 @@ from .._typing import Array, Axis, NDArray
 from ..core import batching
 from ..core.declare import composed, differentiable
 from ..core.op import Structure
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError
 from ..kernels.half_sums import HALVES, rounded
 from .arithmetic import abs, sign
 from .casting import cast
@@ -153,6 +153,8 @@ def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> A
     if ord in (2, -2, "nuc"):
         ndim = len(np.shape(x))
         rows, columns = positive_axes(axes, ndim)
+        if ord != "nuc" and 0 in (np.shape(x)[rows], np.shape(x)[columns]):
+            raise ShapeError(f"norm: x has shape {np.shape(x)}; an empty matrix has no singular values to choose from.")
         others = tuple(i for i in range(ndim) if i not in (rows, columns))
         matrices = permute(x, (*others, rows, columns))
         is_half = matrices.dtype in HALVES

@@ -9,6 +9,7 @@ from .._typing import Array
 from ..core.binding import as_static
 from ..core.declare import composed, elementwise
 from ..core.value import Value
+from ..dtypes import plain_array
 from ..errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
 from .samples import SHAPES, rejected, sample, unary_samples, values
 from .selection import where
@@ -22,6 +23,8 @@ def as_array(x: Array) -> Array:
 def as_constant(name: str, argument: str, x: Array) -> Any:
     """Return an argument without derivative as an array, and None as it is; raise if it is tracked."""
     if not isinstance(x, Value):
+        if isinstance(x, np.ndarray):
+            return plain_array(f"{name}: {argument}", x)
         return None if x is None else np.asarray(x)
     if x.node is not None:
         raise NotDifferentiableError(

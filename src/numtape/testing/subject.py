@@ -26,6 +26,11 @@ from .report import Adjoint
 
 #: How often a function is called at the same point to see that it gives the same value.
 REPEATS = 8
+#: The step, relative to elements beyond 1, at which the size of its slopes is estimated.
+STRIDE = 1e-4
+#: An output whose slope is smaller than the largest by the first factor would hardly be seen, and counts for more; by
+#: the second, it is lost in rounding errors.
+HIDDEN, LOST = 1e3, 1e12
 #: How often it is called with more rounding errors than it has.
 SHAKES = 3
 
@@ -90,13 +95,44 @@ class Subject:
         self.names = _names(args, self.places)
         self.arrays: list[NDArray] = [self.flat[i] for i in self.places]
         self.outs = self._first_values()
-        total = sum(y.size for y in self.outs)
-        self.weights = [np.ones(y.shape) if total == 1 else rng.uniform(0.5, 1.5, y.shape) for y in self.outs]
+        self.weights = self._weights()
         self.gradients = self.gradients_at(self.arrays)
         #: For each output, the size of the terms that rounding acts on: 1e16 for (1e16 + x) - 1e16.
         self.terms: list[NDArray] = [np.abs(y) for y in self.outs]
         #: For each gradient, by how much rounding changes it.
         self.residues: list[NDArray] = [np.zeros(g.shape) for g in self.gradients]
+
+    def _weights(self) -> list[NDArray]:
+        """Return a weight for each output element, such that each counts: what moves a lot does not hide the others."""
+        if sum(y.size for y in self.outs) == 1:
+            return [np.ones(y.shape) for y in self.outs]
+        slopes = self._slopes()
+        largest = max(float(np.max(slope, initial=0.0)) for slope in slopes)
+        weights = []
+        for y, slope in zip(self.outs, slopes, strict=True):
+            factor = np.ones(y.shape)
+            is_hidden = (slope * HIDDEN < largest) & (slope * LOST > largest)
+            np.divide(largest, slope, out=factor, where=is_hidden)
+            weights.append(factor * self.rng.uniform(0.5, 1.5, y.shape))
+        return weights
+
+    def _slopes(self) -> list[NDArray]:
+        """Return about how fast each output element changes along some direction; 0 where rounding hides it."""
+        rng = np.random.default_rng(1)
+        slopes = [np.zeros(y.shape) for y in self.outs]
+        for _ in range(2):  # Along one direction, changes may cancel.
+            moves = [STRIDE * np.maximum(1.0, np.abs(x)) * rng.uniform(-1.0, 1.0, x.shape) for x in self.arrays]
+            try:
+                ahead = self.values([x + move for x, move in zip(self.arrays, moves, strict=True)])
+                back = self.values([x - move for x, move in zip(self.arrays, moves, strict=True)])
+                with np.errstate(all="ignore"):
+                    changes = [np.abs(np.subtract(a, b, dtype=np.float64)) for a, b in zip(ahead, back, strict=True)]
+                    for slope, change, y in zip(slopes, changes, self.outs, strict=True):
+                        is_clear = np.isfinite(change) & (change > STRIDE**2 * np.abs(y))
+                        np.maximum(slope, change / (2.0 * STRIDE), out=slope, where=is_clear)
+            except (NumtapeError, ArithmeticError, ValueError):  # Outside of the domain, or of another shape there.
+                continue
+        return slopes
 
     def shake(self) -> None:
         """Find out what rounding does to values and gradients, by running the function with a little more of it."""

@@ -13,6 +13,7 @@ from .._typing import NDArray
 from ..core.apply import apply
 from ..core.binomial import best_step
 from ..core.context import Scope, casting, current, entered
+from ..core.effects import effects
 from ..core.gradients import link_of, sweep
 from ..core.op import Facts, Op
 from ..core.reverse import reverse
@@ -202,22 +203,21 @@ class _Loop:
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
-        """Put random streams back where they are now, and let captured tensors be tracked, whatever happens inside."""
+        """Undo what steps change when they run again, and let captured tensors be tracked, whatever happens inside."""
         self.outside.check()
-        thread = current().thread
-        own = thread_stream()
         places = {stream: stream.place() for stream in self.streams}
         recorder = RecordingTape(watch_all=False)
         for value in self.captured:
             if value.node is None:
                 recorder.watch(value)
-        try:
-            yield
-        finally:
-            recorder.unwatch()
-            thread.stream = own
-            for stream, place in places.items():
-                stream.go_to(place)
+        with effects() as seen:
+            try:
+                yield
+            finally:
+                recorder.unwatch()
+                seen.undo()
+                for stream, place in places.items():
+                    stream.go_to(place)
 
     def tapes(self) -> tuple[RecordingTape, ...]:
         """Return the tapes that a step runs in when it runs again."""

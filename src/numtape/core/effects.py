@@ -1,0 +1,51 @@
+"""What functions change besides their results: random streams move on, running statistics follow the batch.
+
+A transform that has to run a function again takes both back first, so that it leaves what one run would have left.
+"""
+
+from types import TracebackType
+from typing import Any
+
+from .._typing import NDArray
+from .context import current
+from .stream import Stream, thread_stream
+
+
+class effects:
+    """Watches what a function changes, so that it can be undone: ``with effects() as seen: ...; seen.undo()``."""
+
+    __slots__ = ("_outer", "_place", "_stream", "_updated")
+
+    def __enter__(self) -> "effects":
+        thread = current().thread
+        self._stream: Stream = thread_stream()
+        self._place = self._stream.place()
+        #: By id, arrays that hold state, and what they held before.
+        self._updated: dict[int, tuple[NDArray, NDArray]] = {}
+        self._outer, thread.updated = thread.updated, self._updated
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        current().thread.updated = self._outer
+        if self._outer is not None:
+            for key, pair in self._updated.items():
+                self._outer.setdefault(key, pair)
+
+    def undo(self) -> None:
+        """Take back what was changed."""
+        current().thread.stream = self._stream
+        self._stream.go_to(self._place)
+        for array, before in self._updated.values():
+            array[...] = before
+
+
+def will_update(array: Any) -> None:
+    """Tell whoever watches effects that an array which holds state is about to be written to."""
+    updated = current().thread.updated
+    if updated is not None and id(array) not in updated:
+        updated[id(array)] = (array, array.copy())
