@@ -30,7 +30,7 @@ REPEATS = 8
 STRIDE = 1e-4
 #: An output whose slope is smaller than the largest by the first factor would hardly be seen, and counts for more; by
 #: the second, it is lost in rounding errors.
-HIDDEN, LOST = 1e3, 1e12
+HIDDEN, LOST = 1e3, 1e18
 #: How often it is called with more rounding errors than it has.
 SHAKES = 3
 
