@@ -15,7 +15,7 @@ LAYERS = [
     {"core"},
     {"taylor"},
     {"ops"},
-    {"lifted", "protocols", "tensor_members", "tensors"},
+    {"lifted", "protocols", "tensor_members", "tensors", "writing_members"},
     {
         "api",
         "arguments",

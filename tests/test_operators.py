@@ -73,3 +73,32 @@ def test_numpy_calls_are_matched_by_numpys_signature():
     assert np.add.reduce(x, axis=None) == 10.0
     assert np.maximum.reduce(x, axis=1).tolist() == [3.0, 4.0]
     assert np.add.accumulate(x, axis=1).tolist() == [[3.0, 4.0], [2.0, 6.0]]
+
+
+def test_in_place_methods_write_and_return_the_tensor():
+    x = nt.tensor([1.0, -2.0, 3.0])
+    assert x.add_(1.0) is x
+    assert x.sub_(nt.ones(3), alpha=2).mul_(2.0).div_(4.0).tolist() == [0.0, -1.5, 1.0]
+    assert x.clamp_(min=-1.0).tolist() == [0.0, -1.0, 1.0]
+    assert x.copy_(np.arange(3.0)).tolist() == [0.0, 1.0, 2.0]
+    assert x.fill_(4.0).tolist() == [4.0, 4.0, 4.0]
+    assert x.zero_().tolist() == [0.0, 0.0, 0.0]
+
+
+def test_in_place_methods_are_recorded():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    y = w * 3.0
+    y.mul_(w).add_(w, alpha=2.0)
+    y.sum().backward()
+    assert w.grad.tolist() == [8.0, 14.0]
+
+
+def test_data_is_the_memory_of_a_leaf_without_its_history():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    assert not w.data.requires_grad
+    with nt.no_grad():
+        w.data -= 0.5
+    assert w.tolist() == [0.5, 1.5]
+    w.data = nt.tensor([5.0, 6.0])
+    assert w.tolist() == [5.0, 6.0]
+    assert w.requires_grad

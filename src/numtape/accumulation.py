@@ -38,7 +38,7 @@ def accumulate_gradients(grads: Any, params: Any = None) -> None:
     if isinstance(grads, Gradients):
         for tensor in grads.tensors() if params is None else tensors_in(title, params):
             gradient = grads.get(tensor)
-            if gradient is not None and is_leaf(tensor) and tensor.id not in grads.delivered:
+            if gradient is not None and is_leaf(tensor) and not tensor.is_frozen and tensor.id not in grads.delivered:
                 deliver(tensor, gradient)
                 grads.delivered.add(tensor.id)
         return

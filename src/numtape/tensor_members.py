@@ -11,13 +11,14 @@ import numpy as np
 from . import ops, protocols
 from ._typing import NDArray
 from .core.apply import is_tracked
-from .core.context import current
+from .core.context import current, entered
 from .core.gradients import backward, is_leaf
 from .core.record import Record, call_site, note
 from .core.value import Value, extras_of, update_node, wrap
 from .core.write import mark_written
 from .dtypes import FLOAT_DTYPES, default_dtype, int64, is_float
 from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
+from .ops.indexing import setitem
 
 #: How to go on with more than one element.
 _MANY = ". Index one, reduce with sum() or mean(), or use tolist()."
@@ -200,6 +201,21 @@ class Members(Value):
     @requires_grad.setter
     def requires_grad(self, flag: Any) -> None:
         self.requires_grad_(flag)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether a gradient, wherever it comes from, is not to change this tensor; parameters of modules say so."""
+        return False
+
+    @property
+    def data(self) -> Any:
+        """The tensor without its history, of the same memory; assigning writes into it."""
+        return ops.stop_gradient(self)
+
+    @data.setter
+    def data(self, source: Any) -> None:
+        with entered(grad=False):
+            setitem(self, ..., source)
 
     def requires_grad_(self, flag: Any = True) -> Self:
         """Say whether `backward` shall deliver a gradient here, and return self."""

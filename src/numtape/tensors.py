@@ -13,6 +13,7 @@ from .dtypes import as_dtype, float32, float64, int64
 from .errors import ArgumentError, MissingAxesError
 from .ops.indexing import setitem
 from .tensor_members import Members
+from .writing_members import WritingMembers
 
 
 def _operator(face: Any) -> Any:
@@ -65,7 +66,7 @@ def _power(self: Any, exponent: Any, modulus: None = None) -> Any:
     return ops.pow(self, exponent) if modulus is None and is_operand(exponent) else NotImplemented
 
 
-class Tensor(Members):
+class Tensor(Members, WritingMembers):
     """An n-dimensional array of numbers whose ops can be recorded and differentiated.
 
     Made by `nt.tensor`, `nt.zeros` and the like, or by ops on tensors. It hashes by identity and compares

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from numtape.errors import OperandError
 from numtape.serialization import load, save
 from numtape.serialization.replacing import SUFFIX, remove_leftovers
 
@@ -364,3 +365,9 @@ def test_readers_in_other_processes_see_complete_files_only(path):
             save(path, {"w": np.full(1000, number), "b": np.full(10, number)})
     assert process.returncode == 0
     assert Path(path).exists()
+
+
+def test_two_paths_are_no_path_and_a_tree(tmp_path):
+    with pytest.raises(OperandError, match="got two paths"):
+        save("state.safetensors", tmp_path / "precious")
+    assert not os.listdir(tmp_path)

@@ -165,9 +165,9 @@ def test_arguments_come_in_either_order(tmp_path, monkeypatch):
     save("one", [1])
     save([2], "two")
     save(Path("three"), "text")
-    save("text", Path("four"))
+    save([4], Path("four"))
     save("five", "text")
-    assert [load(name) for name in ("one", "two", "three", "four", "five")] == [[1], [2], "text", "text", "text"]
+    assert [load(name) for name in ("one", "two", "three", "four", "five")] == [[1], [2], "text", [4], "text"]
 
 
 def test_without_a_path_the_error_says_how_to_call():

@@ -334,7 +334,8 @@ def test_metrics_say_what_shapes_they_want():
     with pytest.raises(ShapeError) as caught:
         nt.train.Accuracy().update(np.ones(3), np.ones(3))
     assert str(caught.value) == (
-        "Accuracy: predictions have shape (3,) and targets (3,); wanted are scores (n, classes) and class numbers (n,)."
+        "Accuracy: predictions have shape (3,) and targets (3,); wanted are scores (n, classes, ...) and class numbers "
+        "(n, ...), as cross_entropy takes them."
     )
     with pytest.raises(ShapeError) as caught:
         nt.train.R2().update(np.ones(3), np.ones((3, 1)))
@@ -351,7 +352,7 @@ def test_targets_must_be_class_numbers():
     with pytest.raises(ArgumentError) as caught:
         nt.train.Accuracy().update(np.ones((1, 2)), np.array([-1]))
     assert str(caught.value) == (
-        "Accuracy: a target is -1, but there are 2 classes, from 0 on; leave samples out that are to be ignored."
+        "Accuracy: a target is -1, but there are 2 classes, from 0 on; those to be ignored are -100."
     )
     with pytest.raises(ArgumentError) as caught:
         nt.train.Accuracy().update(np.ones((1, 2)), np.array([0.7]))
@@ -473,3 +474,21 @@ def test_settings_are_checked_before_training(changes, message):
     with pytest.raises((ArgumentError, OperandError)) as caught:
         nt.train.fit(**{**given, **changes})
     assert str(caught.value) == message
+
+
+def test_r2_of_several_outputs_is_the_mean_of_theirs():
+    wanted = np.array([[0.0, 100.0], [1.0, 101.0], [2.0, 102.0]])
+    metric = nt.train.R2()
+    for rows in (slice(0, 1), slice(1, 3)):
+        metric.update(wanted[::-1][rows], wanted[rows])
+    assert metric.compute() == pytest.approx(-3.0)
+
+
+def test_accuracy_takes_what_cross_entropy_takes():
+    scores = np.zeros((2, 3, 4))
+    scores[:, 1] = 1.0
+    target = np.ones((2, 4), int)
+    target[0, 0], target[1, 3] = 2, -100
+    metric = nt.train.Accuracy()
+    metric.update(scores, target)
+    assert metric.compute() == pytest.approx(6 / 7)

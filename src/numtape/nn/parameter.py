@@ -37,6 +37,11 @@ class Parameter(Tensor):
             self.name = name
         self.requires_grad_(requires_grad)
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is not to be trained: ``requires_grad`` was taken from it."""
+        return not self.requires_grad
+
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
 

@@ -1,5 +1,6 @@
 """Optimizers, schedules of their learning rates, and averages of parameters."""
 
+import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ..spelling import suggesting as _suggesting
@@ -24,6 +25,9 @@ from .schedules import PolynomialLR as PolynomialLR
 from .schedules import StepLR as StepLR
 from .schedules import WarmupCosineLR as WarmupCosineLR
 from .sgd import SGD as SGD
+
+#: Where PyTorch has its schedules: ``optim.lr_scheduler.StepLR`` works too.
+lr_scheduler = _sys.modules[__name__]
 
 if not _TYPE_CHECKING:  # Else every name would be one of the package.
     __getattr__ = _suggesting(__name__)

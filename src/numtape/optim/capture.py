@@ -42,6 +42,13 @@ class Trace:
     kinds: list[Dtype | None] = field(default_factory=list)
     #: The numbers that the rule itself holds.
     constants: dict[int, Any] = field(default_factory=dict)
+    #: Whether the rule did what symbols cannot tell. It may have caught the error, and gone on another way.
+    is_refused: bool = False
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise since the rule cannot be captured."""
+        self.is_refused = True
+        raise NotAnExpression(why)
 
     def array(self) -> "Symbol":
         """Return a symbol for an array like the parameter."""
@@ -75,7 +82,7 @@ class Trace:
         if isinstance(operand, Symbol) and operand.origin is self:
             return operand.number
         if isinstance(operand, Value) or not isinstance(operand, float | int | np.generic):
-            raise NotAnExpression(f"an operand of type {type(operand).__name__} may change between steps")
+            self.refuse(f"an operand of type {type(operand).__name__} may change between steps")
         made = self._new(None).number
         self.constants[made] = operand.item() if isinstance(operand, np.generic) else operand
         return made
@@ -94,8 +101,8 @@ def _compute(op: Op, *arrays: Any) -> Any:
 
 
 def _unknown(what: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotAnExpression(f"{what} of a symbol is not known")
+    def method(self: Any, *args: Any, **kwargs: Any) -> None:
+        self.origin.refuse(f"{what} of a symbol is not known")
 
     return method
 
@@ -111,6 +118,13 @@ class Symbol(LiftedTensor):
     is_true: bool
 
     shape: Shape = property(_unknown("the shape"))  # type: ignore[assignment]
+    numpy = _unknown("the array")
+    __array__ = _unknown("the array")
+    tolist = _unknown("the list")
+    item = _unknown("the number")
+    __float__ = _unknown("the number")
+    __int__ = _unknown("the number")
+    __index__ = _unknown("the number")
 
     @property
     def dtype(self) -> Dtype:
@@ -120,13 +134,13 @@ class Symbol(LiftedTensor):
     def run_op(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> "Symbol":
         """Remember an elementwise op on symbols and numbers."""
         if not op.is_elementwise or params or op.is_variadic:
-            raise NotAnExpression(f"{op.name} is not an elementwise op without parameters")
+            self.origin.refuse(f"{op.name} is not an elementwise op without parameters")
         return self.origin.run(op, operands)
 
     def __bool__(self) -> bool:
-        if self.is_true:
-            return True
-        raise NotAnExpression("a branch on a value that changes from step to step")
+        if not self.is_true:
+            self.origin.refuse("a branch on a value that changes from step to step")
+        return True
 
     def __repr__(self) -> str:
         return f"<symbol {self.number}>"

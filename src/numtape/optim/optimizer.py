@@ -237,7 +237,7 @@ class Optimizer:
 
     def _is_own(self, tensors: list[Any]) -> bool:
         own = set(self._own())
-        return not own or all(isinstance(each, Tensor) and each in own for each in tensors)
+        return not own or (bool(tensors) and all(isinstance(each, Tensor) and each in own for each in tensors))
 
     def _jobs(self, title: str, params: Parameters, grads: Any) -> list[tuple[Group, list[tuple[Any, NDArray]]]]:
         """Pair parameters with gradients, group by group."""
@@ -270,7 +270,7 @@ class Optimizer:
         written = {owner_of(param.array) for param in chosen}
         jobs: dict[int, tuple[Group, list[tuple[Any, NDArray]]]] = {}
         for param, gradient in pairs:
-            if gradient is not None:
+            if gradient is not None and not param.is_frozen:
                 check_parameter(title, "a parameter", param)
                 group = own.get(param, self.param_groups[0])
                 jobs.setdefault(id(group), (group, []))[1].append((param, gradient_of(title, param, gradient, written)))

@@ -186,7 +186,7 @@ class Rule:
         if self._ascends(group):
             grad = -grad
         param, new = self._optimizer.update(arrays[0], grad, dict(state), rate, **options)
-        if set(new) - set(state):
+        if trace.is_refused or set(new) - set(state):
             return None
         results = [param, arrays[1], *(new.get(name, state[name]) for name in names)]
         if not all(isinstance(each, Symbol) and trace.kinds[each.number] is not None for each in results):

@@ -68,6 +68,11 @@ def save(path: Any, tree: Any) -> None:
 def _in_order(first: Any, second: Any) -> tuple[Any, Any]:
     """Return path and tree. A string may be either, so the first one is the path; a Path object is never a tree."""
     if isinstance(second, os.PathLike):
+        if isinstance(first, str | os.PathLike):
+            raise OperandError(
+                f"save: got two paths, {os.fspath(first)!r} and {os.fspath(second)!r}; give the tree to save, with "
+                "paths in it as strings."
+            )
         return second, first
     if isinstance(first, str | os.PathLike):
         return first, second

@@ -8,6 +8,9 @@ from .._typing import NDArray
 from ..core.value import array_of
 from ..errors import ArgumentError, ShapeError
 
+#: The class number of what is to be ignored, as in `cross_entropy`.
+IGNORED = -100
+
 
 class Metric(Protocol):
     """What `fit` wants of a metric: it sees each batch, and can be saved amid an epoch."""
@@ -72,7 +75,7 @@ class TopK(_Sums):
         self.name = f"top{k}"
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch of scores (n, classes) and class numbers (n,) into account."""
+        """Take a batch of scores (n, classes, ...) and class numbers (n, ...) into account."""
         scores, classes = _scores(type(self).__name__, prediction, target)
         own = np.take_along_axis(scores, classes[:, None], 1)
         # As argmax does, a tie goes to the class with the lower number. NaN is below nothing: such a sample is a miss.
@@ -121,7 +124,7 @@ class ConfusionMatrix(_Sums):
         super().__init__((classes, classes))
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch of scores (n, classes) and class numbers (n,) into account."""
+        """Take a batch of scores (n, classes, ...) and class numbers (n, ...) into account."""
         scores, classes = _scores("ConfusionMatrix", prediction, target)
         if scores.shape[1] != len(self.sums):
             raise ShapeError(
@@ -144,6 +147,8 @@ class ConfusionMatrix(_Sums):
 class R2(_Sums):
     """The coefficient of determination: 1 for perfect predictions, 0 for those no better than the mean.
 
+    Of several outputs to a sample it is the mean of theirs.
+
     Example:
         >>> metric = nt.train.R2()
         >>> metric.update(np.array([1.0, 2.0, 3.5]), np.array([1.0, 2.0, 3.0]))
@@ -154,9 +159,13 @@ class R2(_Sums):
     name = "r2"
 
     def __init__(self) -> None:
-        # Count, mean and squared deviations of the targets, squared errors; means are updated, since sums of squares
-        # cancel.
-        super().__init__((4,))
+        # For each output, count, mean and squared deviations of the targets, squared errors; means are updated, since
+        # sums of squares cancel. The number of outputs is that of the first batch.
+        super().__init__((4, 0))
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        self.sums = np.zeros((4, 0))
 
     def update(self, prediction: Any, target: Any) -> None:
         """Take a batch of predictions and targets of one shape into account."""
@@ -167,35 +176,48 @@ class R2(_Sums):
             )
         if not wanted.size:
             return
+        size = len(wanted) if wanted.ndim else 1
+        predicted, wanted = predicted.reshape(size, -1), wanted.reshape(size, -1)
+        if not self.sums.size:
+            self.sums = np.zeros((4, wanted.shape[1]))
+        if wanted.shape[1] != self.sums.shape[1]:
+            raise ShapeError(
+                f"R2: a sample has {wanted.shape[1]} outputs, and those before had {self.sums.shape[1]}; reset() first."
+            )
         count, mean, deviation, error = self.sums
-        total = count + wanted.size
-        shift = wanted.mean() - mean
+        total = count + size
+        shift = wanted.mean(0) - mean
         self.sums[:] = (
             total,
-            mean + shift * wanted.size / total,
-            deviation + ((wanted - wanted.mean()) ** 2).sum() + shift**2 * count * wanted.size / total,
-            error + ((predicted - wanted) ** 2).sum(),
+            mean + shift * size / total,
+            deviation + ((wanted - wanted.mean(0)) ** 2).sum(0) + shift**2 * count * size / total,
+            error + ((predicted - wanted) ** 2).sum(0),
         )
 
     def compute(self) -> float:
-        """Return the coefficient; NaN if all targets are equal."""
+        """Return the coefficient; NaN if all targets of an output are equal."""
         _, _, deviation, error = self.sums
-        return float(1.0 - error / deviation) if deviation else float("nan")
+        is_known = deviation.size > 0 and bool(deviation.all())
+        return float(np.mean(1.0 - error / deviation)) if is_known else float("nan")
 
 
 def _scores(name: str, prediction: Any, target: Any) -> tuple[NDArray, NDArray]:
+    """Return scores (n, classes) and class numbers (n,), without samples that are to be ignored."""
     scores, classes = np.asarray(array_of(prediction)), np.asarray(array_of(target))
-    if scores.ndim != 2 or classes.shape != scores.shape[:1]:
+    if scores.ndim < 2 or classes.shape != (scores.shape[0], *scores.shape[2:]):
         raise ShapeError(
             f"{name}: predictions have shape {scores.shape} and targets {classes.shape}; wanted are scores "
-            "(n, classes) and class numbers (n,)."
+            "(n, classes, ...) and class numbers (n, ...), as cross_entropy takes them."
         )
     if classes.dtype.kind not in "iu":
         raise ArgumentError(f"{name}: targets have dtype {classes.dtype}; they must be class numbers, as integers.")
+    scores, classes = np.moveaxis(scores, 1, -1).reshape(-1, scores.shape[1]), classes.reshape(-1)
+    if IGNORED in classes:
+        scores, classes = scores[classes != IGNORED], classes[classes != IGNORED]
     if classes.size and not (classes.min() >= 0 and classes.max() < scores.shape[1]):
         wrong = classes[(classes < 0) | (classes >= scores.shape[1])][0]
         raise ArgumentError(
-            f"{name}: a target is {wrong}, but there are {scores.shape[1]} classes, from 0 on; leave samples out that "
-            "are to be ignored."
+            f"{name}: a target is {wrong}, but there are {scores.shape[1]} classes, from 0 on; those to be ignored are "
+            f"{IGNORED}."
         )
     return scores.astype(np.float64, copy=False), classes.astype(np.int64, copy=False)

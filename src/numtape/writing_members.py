@@ -1,0 +1,58 @@
+"""In-place methods of tensors, in PyTorch's spelling: each writes into the tensor, recorded, and returns it."""
+
+from typing import Any, Self
+
+from . import ops
+from .core.inplace import write_op
+from .core.value import Value
+from .errors import ArgumentError
+from .ops.indexing import setitem
+
+
+class WritingMembers(Value):
+    """What tensors can do to themselves; ``x += y`` and ``x[i] = y`` say the same."""
+
+    __slots__ = ()
+
+    def copy_(self, source: Any) -> Self:
+        """Write the elements of another tensor, an array or a number into this one."""
+        setitem(self, ..., source)
+        return self
+
+    def fill_(self, value: Any) -> Self:
+        """Write a number into all elements."""
+        return self.copy_(value)
+
+    def zero_(self) -> Self:
+        """Write 0 into all elements."""
+        return self.copy_(0)
+
+    def add_(self, other: Any, alpha: Any = 1) -> Self:
+        """Add `alpha` times another operand."""
+        return self._write(ops.add, _scaled(other, alpha))
+
+    def sub_(self, other: Any, alpha: Any = 1) -> Self:
+        """Subtract `alpha` times another operand."""
+        return self._write(ops.sub, _scaled(other, alpha))
+
+    def mul_(self, other: Any) -> Self:
+        """Multiply by another operand."""
+        return self._write(ops.mul, other)
+
+    def div_(self, other: Any) -> Self:
+        """Divide by another operand."""
+        return self._write(ops.div, other)
+
+    def clamp_(self, min: Any = None, max: Any = None) -> Self:
+        """Bring elements that are below `min` or above `max` to these bounds."""
+        if min is None and max is None:
+            raise ArgumentError("clamp_: neither min nor max is given; give one of them.")
+        return self.copy_(ops.clip(self, min, max))
+
+    def _write(self, face: Any, other: Any) -> Self:
+        written: Self = write_op(self, face.op, (self, other))
+        return written
+
+
+def _scaled(other: Any, alpha: Any) -> Any:
+    return other if type(alpha) is int and alpha == 1 else ops.mul(other, alpha)
