@@ -238,6 +238,7 @@ CASES: dict[str, list[At | Raises | SomeOrder]] = {
     "log": [At(nt.log, ([0.0],), ([INF],))],
     "pow": [At(nt.pow, ([0.0, 0.0, 0.0], [2.0, 1.0, 0.0]), ([0.0, 1.0, 0.0], [0.0, 0.0, 0.0]))],
     "xlogy": [At(nt.xlogy, ([0.0, 0.0], [0.0, 1.0]), ([0.0, 0.0], [0.0, 0.0]))],
+    "kl_div_loss": [At(lambda p, t: nt.kl_div_loss(p, t, "sum"), ([-1.0], [0.0]), ([0.0], [1.0]))],
     "sinc": [At(nt.sinc, ([0.0],), ([0.0],))],
     "softplus": [At(nt.softplus, ([0.0, 1000.0, -1000.0],), ([0.5, 1.0, 0.0],))],
     "logaddexp": [At(nt.logaddexp, ([-INF], [-INF]), ([0.0], [0.0]))],
