@@ -96,3 +96,14 @@ def test_a_hook_cannot_write_to_memory_that_others_share():
     a.register_hook(lambda g: g.__imul__(0.5))
     with pytest.raises(OverwrittenError, match="read-only"):
         ((a + b) ** 2).sum().backward()
+
+
+def test_a_gradient_that_was_retained_is_not_the_memory_that_the_sweep_goes_on_with():
+    x = nt.tensor([0.0, 1.0, 2.0], requires_grad=True)
+    u = x + 0.0
+    y = u + 1.0
+    y.retain_grad()
+    y.register_hook(lambda g: g * 2.0)
+    u.register_hook(lambda g: y.grad.array.fill(-1.0))
+    (y * nt.tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert x.grad.tolist() == [2.0, 4.0, 6.0]

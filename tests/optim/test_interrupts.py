@@ -61,6 +61,8 @@ def snapshot(optimizer, params):
     return found
 
 
+# Python (3.12 and 3.14 did) may run instructions of a generator that it closes; it only reports what is raised there.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("make", [optim.Adam, lambda params: Halves(params, lr=0.1)])
 def test_a_thousand_interrupts_find_no_half_step(make):
     generator = random.Random(7)
@@ -69,6 +71,7 @@ def test_a_thousand_interrupts_find_no_half_step(make):
     for param in params:
         param.grad = np.ones(param.shape)
     optimizer.step()
+    run(optimizer, 10**9)  # Python 3.12 may see no instructions the first time.
     _, left = run(optimizer, 10**9)
     length = 10**9 - left
     interrupted = outcomes = 0

@@ -41,6 +41,29 @@ _index = attrgetter("index")
 _cell = attrgetter("cell")
 
 
+def _count_kept(kept: dict[int, Any]) -> int:
+    value = kept.get(0)
+    return _getrefcount(value)
+
+
+def _count_passed() -> int:
+    value = object()
+    return _count_given(value)
+
+
+def _count_given(value: Any) -> int:
+    return _getrefcount(value)
+
+
+# What getrefcount says of an object that nobody else holds is measured, as the code below asks for it: until Python
+# 3.13 every variable and argument counts, 3.14 lets arguments borrow the reference of the variable that is passed.
+#: If a dictionary and a variable hold it.
+KEPT = _count_kept({0: object()})
+#: If its giver's variable, or nothing but our argument, holds it. A giver that goes on to use its variable must not
+#: rely on this count: where arguments borrow, it is the same for every depth of calls.
+_EXCLUSIVE = _count_passed()
+
+
 def reverse(
     seeds: Sequence[tuple[Link, Any]],
     sources: Iterable[Link] | None = None,
@@ -283,8 +306,13 @@ class _Part:
 def accumulate(cotangents: Cotangents, link: Link, cotangent: Any) -> None:
     """Add a cotangent to what has arrived at a link."""
     before = cotangents.get(link)
-    # Three references mean that the sum is ours alone: the dictionary's, `before`, and getrefcount's argument.
-    if type(before) is _ndarray and type(cotangent) is _ndarray and _getrefcount(before) == 3 and before.base is None:
+    # The sum is ours alone if the dictionary and `before` hold it, and nobody else.
+    if (
+        type(before) is _ndarray
+        and type(cotangent) is _ndarray
+        and _getrefcount(before) == KEPT
+        and before.base is None
+    ):
         try:
             _add(before, cotangent, before)
             return
@@ -352,7 +380,8 @@ def _noted(record: Record, g: Any, delivers: bool) -> Any:
         g = _hooked(*notes.hooks, g)
     value = notes.retained() if delivers and notes.retained is not None else None
     if value is not None:
-        deliver(value, g)
+        # The sweep goes on with g, so its memory must not become the gradient's: a view is always copied.
+        deliver(value, g if isinstance(g, Value) else _read_only(g))
     return g
 
 
@@ -410,13 +439,11 @@ def deliver(value: Value, cotangent: Any) -> None:
             extras.grad = wrap(value.plain, own_array(total + cotangent, value))
 
 
-#: The references to an array that only its giver holds: the caller's variable, our argument and getrefcount's. So a
-#: caller passes ``found.pop(link)`` on, and keeps no variable of its own.
-_EXCLUSIVE = 3
-
-
 def own_array(array: Any, like: Any) -> NDArray:
-    """Return `array` in the dtype of `like`, as memory that nobody else holds; copied only if need be."""
+    """Return `array` in the dtype of `like`, as memory that nobody else holds; copied only if need be.
+
+    A caller passes ``found.pop(link)`` on, and keeps no variable of its own.
+    """
     if (
         type(array) is _ndarray
         and array.dtype == like.dtype

@@ -17,7 +17,7 @@ from .forward import Tangents, push_all
 from .op import Facts, Op
 from .reader import Reader
 from .record import Gone, Link, Record, next_index
-from .reverse import collect
+from .reverse import KEPT, collect
 from .tape import RecordingTape
 from .value import Value
 
@@ -88,8 +88,8 @@ class StreamingTape(RecordingTape):
                     _cut(record)
             del batch
         tangents = self.tangents
-        # Nobody else holds a record that has three references: the dictionary's, the loop's and getrefcount's argument.
-        for link in [link for link in tangents if type(link) is Record and _getrefcount(link) <= 3]:
+        # Records that only the dictionary and the loop hold are out of everybody else's reach.
+        for link in [link for link in tangents if type(link) is Record and _getrefcount(link) <= KEPT]:
             del tangents[link]
 
     def tangent_of(self, link: Link) -> Any:

@@ -21,13 +21,17 @@ class Names:
         for name, module in list(sys.modules.items()):
             if isinstance(module, ModuleType):
                 self.namespaces.setdefault(id(vars(module)), f"module {name}")
-        for frame in _frames():
+        frames = _frames()
+        # Our own is among them: one that is held by its own variable stays, and all variables of its callers with it.
+        while frames:
+            frame = frames.pop()
             code = frame.f_code
             self.namespaces.setdefault(id(frame.f_globals), f"the namespace of {code.co_filename}")
             if not code.co_flags & CO_OPTIMIZED:
                 self.namespaces.setdefault(id(frame.f_locals), f"the namespace of {code.co_filename}")
             elif frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE:
                 self._add_locals(frame)
+        del frame
 
     def _add_locals(self, frame: FrameType) -> None:
         where = f"of {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
@@ -39,12 +43,17 @@ class Names:
             found.clear()
 
 
-def _frames() -> Iterator[FrameType]:
+def _frames() -> list[FrameType]:
+    """Return the frames of all threads, innermost last."""
+    frames: list[FrameType] = []
+    own = sys._getframe()
     for innermost in sys._current_frames().values():
-        frame: FrameType | None = innermost
+        frame: FrameType | None = innermost if innermost is not own else innermost.f_back
         while frame is not None:
-            yield frame
+            frames.append(frame)
             frame = frame.f_back
+    del own, innermost
+    return frames[::-1]
 
 
 def chain_to(target: Any, names: Names, ignored: set[int]) -> str:
@@ -92,6 +101,7 @@ def _holders_of(layer: list[Any], held: dict[int, Any], ignored: set[int]) -> li
             continue
         held[id(referrer)] = next((inside[id(x)] for x in gc.get_referents(referrer) if id(x) in inside), None)
         outer.append(referrer)
+    referrers.clear()  # Our own frame may be among them, and would hold the list that holds it.
     return outer
 
 

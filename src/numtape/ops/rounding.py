@@ -78,7 +78,7 @@ def ceil(x: Array, /) -> Array:
     np.trunc,
     partials={"x": ZERO},
     kinks=_KINK,
-    numpy=(np.trunc, np.fix),
+    numpy=(np.trunc, getattr(np, "fix", np.trunc)),  # NumPy 2.5 deprecates the latter.
     also=("fix",),
     samples=lambda: _rounded_samples(_JUMPS, _INTEGERS),
 )

@@ -1,15 +1,15 @@
 """Keep Ctrl-C out of a block: it takes effect right after."""
 
-import inspect
+import _signal  # type: ignore[import-not-found]
 import signal
 import threading
 from types import FrameType
 from typing import Any
 
 _MAIN = threading.main_thread()
-# Without the conversions to enums, which would be most of the time.
-_handler_of = inspect.unwrap(signal.getsignal)
-_set_handler = inspect.unwrap(signal.signal)
+# Those of `signal` convert to and from enums around these, which would be most of the time.
+_handler_of = _signal.getsignal
+_set_handler = _signal.signal
 
 
 class uninterrupted:
