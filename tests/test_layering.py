@@ -19,6 +19,7 @@ LAYERS = [
     {
         "api",
         "arguments",
+        "exits",
         "series",
         "jacobians",
         "schedule",

@@ -76,7 +76,8 @@ def _demo(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from .check import UsageError, run
+    from .check import run
+    from .target import UsageError
 
     try:
         return run(options.target, options.args, options.tolerance, options.method, sys.stdout)
@@ -86,7 +87,7 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from .bench import Asked, run
-    from .check import UsageError
+    from .target import UsageError
 
     asked = {name: value for name, value in vars(options).items() if name != "command"}
     try:
@@ -96,7 +97,8 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def _digest(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from .digest import UsageError, run
+    from .digest import run
+    from .target import UsageError
 
     try:
         return run(options.first, options.second, sys.stdout)

@@ -20,7 +20,7 @@ from ..insight.benchmark_results import compare
 from ..insight.profile import profile
 from ..jacobians import jacobian
 from ..streams import Generator
-from .check import UsageError, _argument_lists, _find, _load, _place_of
+from .target import UsageError, argument_lists, find, place_of
 
 Work = Callable[[], Any]
 
@@ -53,7 +53,7 @@ def run(asked: Asked, out: TextIO) -> int:
         if asked.profile:
             _print_profiles(works, out)
     except (Exception, SystemExit) as error:
-        raise UsageError(f"{name} failed: {type(error).__name__}: {error} (at {_place_of(error)}).") from error
+        raise UsageError(f"{name} failed: {type(error).__name__}: {error} (at {place_of(error)}).") from error
     for path, write in ((asked.json, benchmark.to_json), (asked.csv, benchmark.to_csv)):
         if path is not None:
             print(f"written to {_written(path, write)}", file=out)
@@ -106,15 +106,11 @@ def _compared(benchmark: PerformanceBenchmark, before: PerformanceBenchmark, ask
 
 def _works(asked: Asked, target: str) -> dict[str, Work]:
     """Return the calls of a user's function to time, by name."""
-    place, _, name = target.rpartition(":")
-    if not place or not name:
-        raise UsageError(f"{target!r} names no function; write module:function or path/to/file.py:function.")
-    module = _load(place)
-    function = _find(module, place, name)
+    module, function = find(target)
     calls = (
         [()]
         if asked.args is None and _takes_nothing(function)
-        else _argument_lists(function, target, asked.args, module)
+        else argument_lists(function, target, asked.args, module)
     )
     works: dict[str, Work] = {}
     for number, args in enumerate(calls):

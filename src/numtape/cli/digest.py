@@ -4,10 +4,7 @@ from typing import TextIO
 
 from ..errors import SavedFileError
 from ..insight.digest_difference import diff_digests
-
-
-class UsageError(Exception):
-    """A file cannot be read."""
+from .target import UsageError
 
 
 def run(first: str, second: str, out: TextIO) -> int:

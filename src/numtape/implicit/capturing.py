@@ -7,10 +7,11 @@ from typing import Any
 from ..core.apply import watch_on_use
 from ..core.context import Scope, current, entered, settle
 from ..core.gradients import link_of
-from ..core.record import Record, describe_site
+from ..core.record import Record
 from ..core.tape import RecordingTape
 from ..core.value import Value
-from ..errors import GradientError, NotDifferentiableError
+from ..errors import GradientError
+from ..exits import noted_exits
 from ..transforms.custom import captured_by
 
 #: Where functions run for themselves: nobody outside lists, watches or differentiates what they do.
@@ -117,19 +118,10 @@ def cut_off(values: Iterable[Value]) -> Iterator[None]:
 @contextmanager
 def on_tape(what: str) -> Iterator[None]:
     """Raise if a tracked tensor becomes a plain number or array inside: its part in derivatives would be lost."""
-    thread = current().thread
-    before, thread.last_exit = thread.last_exit, None
-    try:
+    with noted_exits() as exits:
         yield
-        left = thread.last_exit
-    finally:
-        thread.last_exit = before
-    if left is not None:
-        code, lasti, how = left
-        raise NotDifferentiableError(
-            f"{what} left the tape by {how} at {describe_site(code, lasti)}, so a part of its derivative would be "
-            "lost. Compute with nt or np functions, and take detach() first of what is only looked at."
-        )
+    if exits.last is not None:
+        exits.raise_last(what, "Compute with nt or np functions, and take detach() first of what is only looked at.")
 
 
 def watch_captured(function: Callable[..., Any]) -> None:

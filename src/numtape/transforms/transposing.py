@@ -11,10 +11,10 @@ import numpy as np
 from .._typing import NDArray
 from ..core.context import current, entered
 from ..core.gradients import link_of, sweep
-from ..core.record import describe_site
 from ..core.reverse import reverse
 from ..core.value import LEAF, Value, array_of, wrap
 from ..errors import LeafWriteError, NotDifferentiableError
+from ..exits import noted_exits
 from ..tensors import Tensor
 
 #: Takes and returns lists: tangents to tangents, or cotangents to cotangents.
@@ -37,17 +37,13 @@ def is_recorded(values: Sequence[Any]) -> bool:
 
 def run_on_tape(run: Callable[[], Any], what: str, repair: str) -> Any:
     """Run what must be differentiable; raise if a tracked tensor becomes a plain number or array in it."""
-    thread = current().thread
-    before, thread.last_exit = thread.last_exit, None
-    try:
-        out = run()
-    except (TypeError, ValueError, AttributeError, LeafWriteError) as error:
-        raise NotDifferentiableError(f"{what} failed: {error} {repair}") from error
-    finally:
-        left, thread.last_exit = thread.last_exit, thread.last_exit or before
-    if left is not None:
-        code, lasti, how = left
-        raise NotDifferentiableError(f"{what} left the tape by {how} at {describe_site(code, lasti)}. {repair}")
+    with noted_exits() as exits:
+        try:
+            out = run()
+        except (TypeError, ValueError, AttributeError, LeafWriteError) as error:
+            raise NotDifferentiableError(f"{what} failed: {error} {repair}") from error
+    if exits.last is not None:
+        exits.raise_last(what, repair)
     return out
 
 

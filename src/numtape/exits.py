@@ -1,0 +1,44 @@
+"""Notice where a tracked tensor becomes a plain number or array: its part in derivatives would be lost unnoticed."""
+
+from types import TracebackType
+from typing import NoReturn
+
+from .core.context import current
+from .core.record import describe_site
+from .errors import NotDifferentiableError
+
+#: The conversion that nothing but a user's own call makes: it says that a plain number is meant.
+ON_PURPOSE = "item()"
+
+
+class noted_exits:
+    """Notes exits inside of a block: ``with noted_exits() as exits: ...``; then `exits.last` is the last one, or None.
+
+    It is the code object, the instruction and the kind of a conversion. An outer block sees it as well.
+    """
+
+    __slots__ = ("_before", "last")
+
+    def __enter__(self) -> "noted_exits":
+        thread = current().thread
+        self._before, thread.last_exit = thread.last_exit, None
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        thread = current().thread
+        self.last = thread.last_exit
+        thread.last_exit = self.last or self._before
+
+    def raise_last(self, what: str, repair: str) -> NoReturn:
+        """Raise for the last exit, which `what` made."""
+        assert self.last is not None
+        code, lasti, how = self.last
+        raise NotDifferentiableError(
+            f"{what} left the tape by {how} at {describe_site(code, lasti)}, so a part of its derivative would be "
+            f"lost. {repair}"
+        )
