@@ -2300,7 +2300,7 @@ def test_arguments_that_a_signature_does_not_have_raise(function):
 
 def test_attributes_of_tensors_cannot_be_made_up():
     x = nt.ones(2)
-    for name in ("gradient", "data", "shape"):
+    for name in ("gradient", "datum", "shape"):
         with pytest.raises(AttributeError, match=name):
             setattr(x, name, nt.ones(2))
 
