@@ -30,7 +30,7 @@ LAYERS = [
         "serialization",
     },
     {"transforms", "insight", "compiler"},
-    {"contexts", "gradients", "recording", "tape_scopes", "tapes"},
+    {"contexts", "gradients", "recording", "tape_derivatives", "tape_scopes", "tapes"},
     {"accumulation", "gradient_clipping", "nn", "optim", "data", "train", "interop", "implicit", "uncertainty"},
     {"testing"},
     {"cli"},

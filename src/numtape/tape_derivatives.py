@@ -1,0 +1,137 @@
+"""Derivatives that a tape computes and that consume nothing: in forward mode, and whole Jacobians."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .arguments import as_moved
+from .core.apply import watch_on_use
+from .core.context import current, entered
+from .core.gradients import as_tensor, check_target, link_of, push_forward
+from .core.reverse import is_reached
+from .core.tape import RecordingTape
+from .core.value import Value, wrap
+from .errors import NotConnectedError, OperandError
+from .jacobians import check_chunk_size, matrix_blocks
+from .recording import Recording
+from .schedule import HybridScheduler
+from .scheduler_config import SchedulerConfig, SchedulingStrategy, as_member
+
+
+class TapeDerivatives(Recording):
+    """What a tape knows of derivatives by each element, and of who differentiates what it computes."""
+
+    #: How `jacobian` is computed.
+    scheduler: HybridScheduler
+
+    def forward_gradient(self, source: Any, target: Any, tangent: Any = None) -> Any:
+        """Return the derivative of a target by a source in forward mode. Consumes nothing.
+
+        Args:
+            source: a tensor.
+            target: a tensor that was computed from it.
+            tangent: a direction of the source's shape; None for the derivatives by each of its elements.
+
+        Returns:
+            With a tangent, the directional derivative, of the target's shape; otherwise all derivatives, of shape
+            ``target.shape + source.shape``.
+
+        Example:
+            >>> tape = nt.GradientTape()
+            >>> x = tape.watch(nt.tensor(2.0))
+            >>> tape.forward_gradient(x, nt.stack([x, x * x]))
+            tensor([1., 4.])
+        """
+        name = "forward_gradient"
+        self._check_open(name)
+        self._check_connected(name, target, source)
+        if tangent is None:
+            return self._jacobian(target, source, HybridScheduler(SchedulerConfig("forward")))
+        seed = as_moved(name, "tangent", tangent, source)
+        outer = self._outer_tapes()
+        create_graph = self._is_differentiated(outer, [seed])
+        with self._reproducibly(), entered(tapes=outer, watch_all=False):
+            (pushed,) = push_forward([target], [source], [seed], create_graph=create_graph)
+        return as_tensor(pushed, target, target.plain)
+
+    def jacobian(self, target: Any, source: Any, mode: str = "auto", chunk_size: int | None = None) -> Any:
+        """Return the derivatives of a target by each element of a source: shape ``target.shape + source.shape``.
+
+        Consumes nothing.
+
+        Args:
+            target: a tensor.
+            source: a tensor (then one Jacobian is returned) or an iterable of tensors (then a list is).
+            mode: "auto" (as the tape's scheduler says), "forward", "reverse" or "mixed".
+            chunk_size: how many rows or columns are computed at once; None for as many as memory allows.
+
+        Example:
+            >>> x = nt.tensor([1.0, 2.0])
+            >>> with nt.Tape() as tape:
+            ...     y = x * x
+            >>> tape.jacobian(y, x)
+            tensor([[2., 0.],
+                    [0., 4.]])
+        """
+        name = "jacobian"
+        self._check_open(name)
+        check_chunk_size(name, chunk_size)
+        strategy = as_member(name, "mode", SchedulingStrategy, mode)
+        scheduler = self.scheduler
+        if strategy is not SchedulingStrategy.AUTO:
+            scheduler = HybridScheduler(SchedulerConfig(strategy))
+        for one in as_list("source", source, name):
+            self._check_connected(name, target, one)
+        if isinstance(source, Value):
+            return self._jacobian(target, source, scheduler, chunk_size)
+        return [self._jacobian(target, one, scheduler, chunk_size) for one in as_list("source", source, name)]
+
+    def _jacobian(self, target: Any, source: Any, scheduler: HybridScheduler, chunk_size: int | None = None) -> Any:
+        outer = self._outer_tapes()
+        is_recorded = self._is_differentiated(outer, [])
+        with self._reproducibly(), entered(tapes=outer, watch_all=False):
+            ((block,),) = matrix_blocks([target], [source], scheduler, chunk_size, is_recorded)
+            shape = (*target.shape, *source.shape)
+            if isinstance(block, Value):
+                return block.reshape(shape)  # type: ignore[attr-defined]
+        return wrap(source.plain, np.asarray(block, source.dtype).reshape(shape))
+
+    def _check_connected(self, name: str, target: Any, source: Any) -> None:
+        """Raise unless a target was computed from a source."""
+        for what, given in (("target", target), ("source", source)):
+            if not isinstance(given, Value):
+                raise OperandError(f"{name}: the {what} must be a tensor, but {type(given).__name__} was given.")
+        check_target(name, target)
+        if not is_reached(link_of(target), link_of(source)):
+            raise NotConnectedError(
+                f"{name}: the target does not depend on {source.name or f'tensor{list(source.shape)}'}; watch it "
+                f"before it is used, and compute with nt or np functions outside of no_grad.{self._left()}"
+            )
+
+    def _outer_tapes(self) -> tuple[RecordingTape, ...]:
+        """Return the tapes that record around this one: those entered before it, or all if it is not entered."""
+        tapes = tuple(tape for tape in current().tapes if not tape.is_ended or tape is self._tape)
+        return tapes[: tapes.index(self._tape)] if self._tape in tapes else tapes
+
+    def _is_differentiated(self, outer: tuple[RecordingTape, ...], seeds: Sequence[Any]) -> bool:
+        """Say whether something around differentiates what this tape computes; tapes then watch the seeds as well."""
+        state = current()
+        if not state.grad:
+            return False
+        for seed in seeds:
+            if isinstance(seed, Value) and seed.node is None and state.watch_all:
+                watch_on_use(state, seed)
+        return bool(outer) or state.transforms > 0
+
+
+def as_list(what: str, given: Any, name: str = "gradient") -> list[Any]:
+    """Return a tensor or an iterable of tensors as a list."""
+    is_single = isinstance(given, Value | np.ndarray | str) or not isinstance(given, Iterable)
+    items = [given] if is_single else list(given)
+    for item in items:
+        if not isinstance(item, Value) and not (what == "output_gradients"):
+            raise OperandError(
+                f"{name}: {what} must be a tensor or an iterable of tensors, but {type(item).__name__} was given."
+            )
+    return items
