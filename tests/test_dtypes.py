@@ -94,3 +94,17 @@ def test_integers_and_complex_numbers_are_refused():
         nt.ones(2) * 1j
     with pytest.raises(nt.errors.DtypeError):
         nt.neg(np.array([1j]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_integers_and_lists_beside_floats_take_their_dtype(dtype):
+    x = nt.tensor([1.0, 2.0], dtype=dtype)
+    assert nt.average(x, weights=[1, 3]).dtype == dtype
+    assert nt.average(x, weights=nt.tensor([1, 3])).dtype == dtype
+    assert nt.trapezoid(x, np.array([0, 1])).dtype == dtype
+    assert nt.trapezoid(x, [0.0, 1.0]).dtype == dtype
+
+
+def test_what_errstate_asks_for_is_raised_as_numpy_does():
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        nt.exp(nt.tensor([1000.0]))

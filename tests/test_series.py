@@ -3,6 +3,7 @@
 import gc
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import mpmath as mp
 import numpy as np
@@ -474,3 +475,24 @@ def test_a_custom_op_with_two_outputs_runs_on_series():
 def test_high_orders_keep_within_the_range_of_the_dtype(dtype, order):
     found = nt.derivatives(nt.exp, np.zeros((), dtype), order)
     np.testing.assert_allclose(found, np.ones(order + 1), rtol=200 * float(np.finfo(dtype).eps))
+
+
+def test_a_series_in_another_thread_is_nested_all_the_same():
+    def outer(x):
+        with ThreadPoolExecutor() as pool:
+            return x * pool.submit(lambda: derivatives(lambda y: x + y, 1.0, 1)[1]).result()
+
+    assert derivatives(outer, 1.0, 1) == [1.0, 1.0]
+
+
+def test_a_series_that_outlives_its_call_is_a_constant():
+    kept = []
+
+    def function(x):
+        if not kept:
+            kept.append(nt.exp(x))
+        return kept[0] * x
+
+    derivatives(function, 1.0, 2)
+    assert derivatives(function, 2.0, 3) == pytest.approx([2.0 * math.e, math.e, 0.0, 0.0])
+    assert nt.grad(function)(2.0) == pytest.approx(math.e)

@@ -1,6 +1,8 @@
 """What tapes promise: watching, single use, segments, marks, nesting, and where gradients live."""
 
+import copy
 import gc
+import pickle
 import weakref
 
 import numpy as np
@@ -13,6 +15,7 @@ from numtape.errors import (
     ClosedError,
     DtypeError,
     FreedError,
+    GradientError,
     MissingGradientError,
     NotConnectedError,
     OperandError,
@@ -1206,3 +1209,9 @@ def test_gradients_by_a_dict_of_tensors_are_a_dict():
         z = x * y
     found = tape.gradient(z, {"x": x, "both": [x, y]})
     assert {key: nt.tree.map(float, value) for key, value in found.items()} == {"x": 3.0, "both": [3.0, 2.0]}
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_tape_is_not_copied(copied):
+    with pytest.raises(GradientError, match="cannot be copied or pickled"):
+        copied(nt.GradientTape())

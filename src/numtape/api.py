@@ -209,7 +209,7 @@ def pushed(
     check_callable(name, function)
     args = as_primals(name, function, primals)
     if argnums is None:
-        argnums, tangents = _moving(args, tangents) if is_arguments(primals) else (0, tangents)
+        argnums, tangents = moving(args, tangents) if is_arguments(primals) else (0, tangents)
     check_argnums(name, argnums)
     inputs = Arguments(name, args, argnums)
     given = (tangents,) if inputs.is_single else tangents
@@ -259,7 +259,7 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def _moving(args: tuple[Any, ...], tangents: Any) -> tuple[tuple[int, ...], Any]:
+def moving(args: tuple[Any, ...], tangents: Any) -> tuple[tuple[int, ...], Any]:
     """Return the numbers of the arguments that have a tangent, and these."""
     everything = tuple(range(len(args)))
     if not isinstance(tangents, tuple | list) or len(tangents) != len(args):

@@ -141,11 +141,11 @@ def _check_float(name: str, dtype: Any, number: int) -> None:
 def is_tracked_outside(inputs: Arguments) -> bool:
     """Say whether the result of a transform must be differentiable itself: something around it differentiates."""
     state = current()
-    if not state.grad:
+    if not state.grad or not inputs.has_tensors:
         return False
     if state.transforms or state.tapes:
         return True
-    return inputs.has_tensors and any(isinstance(x, Value) and x.node is not None for x in inputs.given)
+    return any(isinstance(x, Value) and x.node is not None for x in inputs.given)
 
 
 def must_record(inputs: Arguments, is_tracked: bool, outs: Sequence[Any]) -> bool:

@@ -1,11 +1,12 @@
 """The frozen configuration objects, validated when they are made; strategies may be given as strings."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from numbers import Integral, Real
 from typing import Any
 
-from .errors import ArgumentError
+from .errors import ArgumentError, OperandError
 from .scheduler_config import SchedulerConfig as SchedulerConfig
 from .scheduler_config import SchedulingStrategy as SchedulingStrategy
 from .scheduler_config import as_member as as_member
@@ -163,14 +164,24 @@ class DeterministicConfig:
     def load_state_dict(self, state: Any) -> None:
         """Go on with the random stream from a saved state."""
         match state:
-            case {"counter": int(counter), "counts": dict(counts), **rest} if not rest:
-                self.draws.counter, self.draws.counts = counter, dict(counts)
+            case {"counter": counter, "counts": dict(counts), **rest} if not rest:
+                number = _as_draws("counter", counter)
+                self.draws.counts = {str(name): _as_draws(f"counts[{name!r}]", n) for name, n in counts.items()}
+                self.draws.counter = number
             case _:
-                got = sorted(state) if isinstance(state, dict) else type(state).__name__
+                got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
                 raise ArgumentError(
                     "DeterministicConfig.load_state_dict: wants a dict with 'counter' and 'counts', as state_dict() "
                     f"gives, not {got}."
                 )
+
+
+def _as_draws(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+        raise ArgumentError(
+            f"DeterministicConfig.load_state_dict: {name} is {value!r}; it must be an integer that is not negative."
+        )
+    return int(value)
 
 
 class PrecisionMode(Enum):
@@ -212,6 +223,15 @@ class AmpConfig:
         object.__setattr__(self, "precision_mode", mode)
         for name in ("autocast_ops", "keep_fp32_ops"):
             names: Any = getattr(self, name)
-            if isinstance(names, str) or not all(isinstance(each, str) for each in names):
+            is_sequence = isinstance(names, Iterable) and not isinstance(names, str)
+            names = tuple(names) if is_sequence else names
+            if not is_sequence or not all(isinstance(each, str) for each in names):
                 raise ArgumentError(f"AmpConfig: {name} is {names!r}; it must be a sequence of names of ops.")
-            object.__setattr__(self, name, tuple(names))
+            object.__setattr__(self, name, names)
+        scaler = self.loss_scaler
+        # By what it can do, since scalers are made of much that configurations know nothing of.
+        if scaler is not None and (isinstance(scaler, type) or not hasattr(scaler, "unscale_found")):
+            kind = f"the class {scaler.__name__}" if isinstance(scaler, type) else f"of type {type(scaler).__name__}"
+            raise OperandError(
+                f"AmpConfig: loss_scaler is {kind}; it must be an nt.LossScaler.Dynamic() or .Static(scale)."
+            )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import tree
-from .api import as_primals, gradients_of, is_arguments, pulled, pushed
+from .api import as_primals, gradients_of, is_arguments, moving, pulled, pushed
 from .arguments import (
     Argnums,
     Arguments,
@@ -169,7 +169,8 @@ def hvp(
     Args:
         function: takes tensors and returns a scalar; with `has_aux`, a pair of that and anything else.
         primals: where to evaluate it: a tuple of arguments, or the only argument.
-        tangents: one of the same structure and shapes; of the arguments in `argnums` if that is given.
+        tangents: one of the same structure and shapes; of the arguments in `argnums` if that is given. In a tuple, None
+            stands for an argument that is a constant.
         argnums: which argument, or arguments, to differentiate by; all if not given.
         has_aux: whether `function` returns a pair; the result is then a pair as well.
 
@@ -184,7 +185,7 @@ def hvp(
     check_callable(name, function)
     args = as_primals(name, function, primals)
     if argnums is None:
-        argnums = tuple(range(len(args))) if is_arguments(primals) else 0
+        argnums, tangents = moving(args, tangents) if is_arguments(primals) else (0, tangents)
     check_argnums(name, argnums)
     numbers = argument_numbers(name, argnums, len(args))
     moved_by = (tangents,) if isinstance(argnums, int | np.integer) else tangents
@@ -247,6 +248,7 @@ def matrix_blocks(
     """Return the Jacobian of tensors by tensors as matrices: a list of rows of blocks, None where they are zero."""
     links = [link_of(out) for out in outs if out.node is not None]
     if not links:
+        scheduler.last_decision = None  # There is nothing to decide, and what was is not of this Jacobian.
         return [[None] * len(sources) for _ in outs]
     path = Path(links, [link_of(source) for source in sources])
     chunk = chunk_size or _chunk_size(path)

@@ -4,7 +4,7 @@ import os
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from . import tree
 from .core.context import Scope, change, current, entered
@@ -13,7 +13,7 @@ from .core.record import Record
 from .core.tape import RecordingTape
 from .core.value import Value
 from .dtypes import is_float
-from .errors import ArgumentError, ClosedError, DtypeError, OperandError, TapeConsumedError
+from .errors import ArgumentError, ClosedError, DtypeError, GradientError, OperandError, TapeConsumedError
 from .insight import summary as summaries
 from .tensors import Tensor
 
@@ -64,6 +64,11 @@ class Recording:
         self._has_run_backward = False
         #: The last exit from any tape when the segment began.
         self._exit_before = current().thread.last_exit
+
+    def __reduce__(self) -> NoReturn:
+        raise GradientError(
+            "a tape is of one process and cannot be copied or pickled; save its gradients, or its graph by to_json()."
+        )
 
     @property
     def watch_all(self) -> bool:

@@ -152,7 +152,11 @@ class HybridScheduler:
 
     def explain(self) -> str:
         """Return the last decision as text: the alternatives with their prices, and the reason."""
-        return "no Jacobian was computed yet" if self.last_decision is None else str(self.last_decision)
+        return (
+            "nothing was decided: no Jacobian was computed yet, or the last one was of constants"
+            if self.last_decision is None
+            else str(self.last_decision)
+        )
 
 
 def _mixed(path: Path) -> Alternative:

@@ -27,7 +27,7 @@ from .errors import (
 )
 from .lifted import LiftedTensor
 from .protocols import VALUE_FREE
-from .taylor import Series
+from .taylor import Series, variable
 from .tensors import Tensor
 
 _NAME = "derivatives"
@@ -125,14 +125,14 @@ def _as_number(x: Any) -> Any:
 
 def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
     """Return the derivatives in trees as the function returns them, by running it on a power series."""
-    state = current()
-    level = state.transforms + 1
+    depth = current().transforms + 1
     unit = _unit(order)
-    source = SeriesTensor.of([x, np.array(unit, x.dtype)][: order + 1], order, level)
-    with entered(grad=True, transforms=level):
-        out_tree = function(source)
-    outs = as_outputs(_NAME, function, out_tree, None)
-    return [tree.unflatten(out_tree, [_derivative(out, n, unit, level) for out in outs]) for n in range(order + 1)]
+    with variable(depth) as level:
+        source = SeriesTensor.of([x, np.array(unit, x.dtype)][: order + 1], order, level)
+        with entered(grad=True, transforms=depth):
+            out_tree = function(source)
+        outs = as_outputs(_NAME, function, out_tree, None)
+        return [tree.unflatten(out_tree, [_derivative(out, n, unit, level) for out in outs]) for n in range(order + 1)]
 
 
 def _check_exit(function: Callable[[Any], Any], last_exit: Any) -> None:

@@ -11,8 +11,10 @@ ways, whichever comes first:
 """
 
 import functools
+import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -33,6 +35,22 @@ if TYPE_CHECKING:
 Coefficients = Callable[[int], Any]
 
 
+_levels = itertools.count(1)
+#: For each variable whose call is running, by its level, the number of transforms around it.
+_DEPTHS: dict[int, int] = {}
+
+
+@contextmanager
+def variable(depth: int) -> Iterator[int]:
+    """Begin with a variable to develop in, inside of so many transforms, and yield its level."""
+    level = next(_levels)
+    _DEPTHS[level] = depth
+    try:
+        yield level
+    finally:
+        del _DEPTHS[level]
+
+
 class Series(Lifted):
     """A power series in the variable of one transform, up to some order.
 
@@ -40,7 +58,7 @@ class Series(Lifted):
     - The coefficient of order 0 is known from the start, and is never None.
     - `more` makes those that are not known yet, in order.
     - Ops on growing series return growing ones; on others, finished ones.
-    - Series of a lower level, and all else, are constants to an op on series.
+    - Series of a lower level, and all else, are constants to an op on series; so are those whose call has ended.
     """
 
     __slots__ = ("known", "level", "more", "order", "pool")
@@ -50,7 +68,7 @@ class Series(Lifted):
 
     known: list[Any]
     order: int
-    #: The number of transforms around the variable, which tells nested ones apart.
+    #: Which variable it is a series in: later ones, which are nested in those before, have larger numbers.
     level: int
     more: Coefficients | None
     #: What grows together with this, by the op and the operand that made it; None if the series does not grow.
@@ -116,7 +134,10 @@ class Series(Lifted):
     def run_op(self, op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on series and constants."""
         state = current()
-        level = max([x.level for x in operands if isinstance(x, Series)])
+        operands = [x.detached() if isinstance(x, Series) and x.level not in _DEPTHS else x for x in operands]
+        level = max([x.level for x in operands if isinstance(x, Series)], default=None)
+        if level is None:
+            return apply(op, operands, params)
         inputs: list[Any] = []
         values: list[Any] = []
         moved: tuple[int, ...] = ()
@@ -137,7 +158,7 @@ class Series(Lifted):
         out = apply(op, values, params)
         if op.facts.is_discrete or not state.grad:
             return _map(self.constant, out)
-        if state.transforms > level and any(isinstance(x, Value) and x.node is not None for x in inputs):
+        if state.transforms > _DEPTHS[level] and any(isinstance(x, Value) and x.node is not None for x in inputs):
             raise _no_series(op, "a transform within would have to see through it")
         call = _Call(op, inputs, values, params, moved, out)
         self._start(call, level, pool)

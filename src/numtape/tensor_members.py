@@ -342,6 +342,13 @@ class Members(Value):
                 f"{what}: this tensor was computed from tracked ones, and its history cannot be copied; {what} "
                 "detach() of it, or use clone() to stay on the tape."
             )
+        state = current()
+        is_watched = self.extras is not None and self.extras.watchers > 0 and not self.extras.requires_grad
+        if is_watched and state.grad and (state.transforms or state.tapes):
+            raise GradientError(
+                f"{what}: this tensor is being differentiated by, and a copy has no part in that; {what} detach() of "
+                "it, or use clone() to stay on the tape."
+            )
 
     def __repr__(self) -> str:
         text = np.array2string(self.array, separator=", ", prefix="tensor(")

@@ -275,3 +275,49 @@ def test_equations_and_unknowns_may_have_any_units():
 
 def test_a_root_at_zero_is_found_from_zero():
     assert nt.grad(lambda a: implicit.root(lambda x: nt.exp(x) - 1.0 - a, 0.0))(0.0) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("function", "start", "expected"),
+    [
+        (lambda x: nt.log(x) + 30.0, 1.0, np.exp(-30.0)),
+        (lambda x: x * x - 1e-20, 1.0, 1e-10),
+        (lambda x: x**3 - 8.0, 1e8, 2.0),
+        (lambda x: nt.log(x) + np.array([0.0, 20.0]), np.ones(2), np.array([1.0, np.exp(-20.0)])),
+        (
+            lambda x: nt.stack([1e10 * (x[0] ** 2 - 2.0), x[1] ** 3 - 1e-30]),
+            np.ones(2),
+            np.array([np.sqrt(2.0), 1e-10]),
+        ),
+    ],
+)
+def test_a_root_has_all_digits_however_small_it_is_beside_the_start_and_the_others(function, start, expected):
+    np.testing.assert_allclose(implicit.root(function, start), expected, rtol=1e-12)
+
+
+def test_a_minimum_has_all_digits_however_far_the_start_was():
+    found = implicit.minimize(lambda x: (x - 2.0) ** 2 + 1e-3 * (x - 2.0) ** 4, 1e7)
+    assert found == pytest.approx(2.0, rel=1e-14)
+
+
+def test_a_root_is_found_to_the_last_digits_where_the_equation_bends_within_a_small_part_of_it():
+    assert implicit.root(lambda x: (x - 1e6) ** 2 - 1e-4, 1e6 + 1.0) - 1e6 == pytest.approx(0.01, abs=1e-9)
+
+
+def test_a_root_of_several_orders_at_zero_is_zero():
+    assert implicit.root(lambda x: x**2, 1.0) == 0.0
+    np.testing.assert_array_equal(implicit.root(lambda x: x**3, np.ones(2)), np.zeros(2))
+
+
+def test_a_matrix_takes_over_where_products_do_not_converge():
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.normal(size=(600, 600)))[0] for _ in range(2))
+    matrix = left * np.logspace(0.0, 3.0, 600) @ right
+    expected = np.linalg.solve(matrix, np.ones(600)).sum()
+    slope = nt.grad(lambda a: implicit.root(lambda x: matrix @ x - a, np.zeros(600)).sum())(1.0)
+    assert slope == pytest.approx(expected, rel=1e-9)
+
+
+def test_equations_may_come_as_a_list_of_numbers():
+    answer = nt.jacobian(lambda a: implicit.root(lambda x: [x[1] - a, x[0] * x[1] - 6.0], np.ones(2)))(2.0)
+    np.testing.assert_allclose(answer, [-1.5, 1.0], rtol=1e-13)

@@ -162,3 +162,50 @@ def test_threads_do_not_disturb_each_other():
         thread.join()
     for number in range(1, 9):
         assert float(found[number]) == pytest.approx((2.0 / number) ** 0.5 / 2.0, rel=1e-12)
+
+
+def iterate(function, x):
+    for _ in range(400):
+        x = function(x)
+    return x
+
+
+def test_a_far_start_excuses_no_inaccuracy():
+    with pytest.raises(ConvergenceError, match=r"would still move x by 8\.4e-01 of its size"):
+        implicit.fixed_point(lambda x: 0.97 * x + 0.03, 1e6, solver=iterate)
+    with pytest.raises(ConvergenceError, match=r"would still move x by 8\.0e-01 of its size"):
+        implicit.root(lambda x: x - 1e-9, 1.0, solver=lambda f, x: 5e-9)
+
+
+def test_elements_of_other_units_are_measured_by_their_own():
+    target = np.array([1e6, 1e-3])
+    with pytest.raises(ConvergenceError, match=r"would still move x by 5\.0e-01 of its size"):
+        implicit.root(lambda x: x - target, 2.0 * target, solver=lambda f, x: np.array([1e6, 2e-3]))
+
+
+def test_a_zero_among_larger_elements_need_not_be_exact():
+    target = np.array([0.0, 2.0, 10.0])
+    answer = implicit.root(lambda x: x**3 + x - target, np.ones(3), solver=scipy.optimize.root)
+    np.testing.assert_allclose(answer, [0.0, 1.0, 2.0], atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        lambda f, x: scipy.optimize.root_scalar(f, bracket=[0.0, 5.0]),
+        lambda f, x: scipy.optimize.brentq(f, 0.0, 5.0, full_output=True),
+        lambda f, x: scipy.optimize.fsolve(f, x, full_output=True),
+        lambda f, x: scipy.optimize.leastsq(f, x),
+    ],
+)
+def test_older_solvers_of_scipy_are_taken_as_they_are(solver):
+    slope = nt.grad(lambda a: implicit.root(lambda x: x**3 - a, 1.0, solver=solver))(8.0)
+    assert slope == pytest.approx(1 / 12, rel=1e-6)
+
+
+def test_what_older_solvers_say_is_passed_on():
+    def solver(function, x):
+        return scipy.optimize.fsolve(function, x, full_output=True, maxfev=2)
+
+    with pytest.raises(ConvergenceError, match=r"It says: The number of calls to function has reached maxfev = 2"):
+        implicit.root(lambda x: x**3 - 8.0, np.ones(1), solver=solver)

@@ -341,3 +341,73 @@ def test_a_cycle_that_restarted_iterations_cannot_undo_is_regular():
     # GMRES does not get anywhere with a random right-hand side here, so a matrix is made to tell.
     found = implicit.linear_solve(lambda x: nt.concatenate([x[1:], x[:1]]), np.ones(600))
     np.testing.assert_allclose(found, np.ones(600), rtol=1e-12)
+
+
+def many_double_roots(a):
+    return implicit.root(lambda x: (x - 1.0) ** 2 - (a - 1.0), np.full(600, 3.0)).sum()
+
+
+def one_double_root_among_many(a):
+    def equations(x):
+        return nt.concatenate([x[:7] - a, (x[7:8] - 1.0) ** 2 - (a - 1.0), x[8:] ** 2 - a - x[:-8]])
+
+    return implicit.root(equations, np.full(600, 3.0)).sum()
+
+
+def many_flat_minima(a):
+    return implicit.minimize(lambda x: ((x - a) ** 4).sum() - (x * (a - 1.0)).sum(), np.full(600, 3.0)).sum()
+
+
+def a_double_root_by_products(a):
+    return implicit.root(lambda x: (x - 1.0) ** 2 - (a - 1.0), 3.0, linear="gmres")
+
+
+@pytest.mark.parametrize(
+    "function", [many_double_roots, one_double_root_among_many, many_flat_minima, a_double_root_by_products]
+)
+def test_products_find_double_roots_too(function):
+    with pytest.raises(LinearAlgebraError, match=r"is singular: it is no larger than its change within the accuracy"):
+        nt.grad(function)(1.0)
+
+
+def test_a_regular_root_among_many_unknowns_keeps_its_derivative():
+    slope = (one_double_root_among_many(1.5 + 1e-6) - one_double_root_among_many(1.5 - 1e-6)) / 2e-6
+    assert nt.grad(one_double_root_among_many)(1.5) == pytest.approx(slope, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("function", "start"),
+    [
+        (lambda x: x**3, 1.0),
+        (lambda x: (x - 1.0) ** 3, 3.0),
+        (lambda x: -(x**4).sum(), np.zeros(2)),
+        (lambda x: 5.0 - x[0] ** 4 + x[1] ** 2, np.array([0.0, 1.0])),
+        (lambda x: x[0] ** 3 - 3.0 * x[0] * x[1] ** 2, np.array([1.0, 0.0])),
+    ],
+)
+def test_where_curvature_vanishes_values_tell_that_there_is_no_minimum(function, start):
+    with pytest.raises(ConvergenceError, match=r"^minimize: the answer is no isolated minimum: the curvature vanishes"):
+        implicit.minimize(function, start)
+
+
+def test_a_saddle_that_is_reached_in_one_step_is_no_minimum():
+    with pytest.raises(ConvergenceError, match=r"no isolated minimum: the curvature along one direction is -"):
+        implicit.minimize(lambda x: x[0] ** 2 - x[1] ** 2, np.array([1.0, 0.0]))
+    with pytest.raises(ConvergenceError, match=r"no isolated minimum: the curvature along one direction is -"):
+        implicit.least_squares(lambda x: 1.0 - x**2, 0.0)
+
+
+def test_what_a_solver_returns_is_looked_at_as_well_where_it_is_level():
+    with pytest.raises(ConvergenceError) as error:
+        implicit.minimize(lambda x: -(x**4).sum(), np.zeros(2), solver=lambda f, x: x)
+    assert str(error.value) == (
+        "minimize: the answer is no isolated minimum: the curvature vanishes along a direction, in which values fall "
+        "by 2.7e-08. It is a saddle, a maximum, or one of many minima in a row. Start elsewhere, or add a term that "
+        "decides (such as 1e-6 * (x * x).sum())."
+    )
+
+
+def test_a_minimum_without_curvature_is_one():
+    assert implicit.minimize(lambda x: x**4, 1.0) == 0.0
+    assert implicit.minimize(lambda x: (x - 1.0) ** 4, 3.0) == pytest.approx(1.0, abs=1e-8)
+    np.testing.assert_allclose(implicit.minimize(lambda x: (x[0] + x[1] - 1.0) ** 2, np.zeros(2)), [0.5, 0.5])

@@ -349,3 +349,11 @@ def test_a_dense_solution_knows_a_tensor_that_is_first_used_later():
 def test_a_slope_that_is_a_captured_tensor_itself_gets_its_gradient(gradient):
     end = nt.grad(lambda k: odeint(lambda t, y: k, 1.0, [0.0, 3.0], gradient=gradient)[-1])
     np.testing.assert_allclose(end(2.0), 3.0, rtol=1e-12)
+
+
+def test_slopes_may_come_as_a_list_of_numbers():
+    def angle(rate):
+        return odeint(lambda t, y: [rate * y[1], -rate * y[0]], np.array([0.0, 1.0]), [0.0, 1.0], rtol=1e-10)
+
+    np.testing.assert_allclose(angle(1.0)[-1], [np.sin(1.0), np.cos(1.0)], rtol=1e-8)
+    np.testing.assert_allclose(nt.jacobian(angle)(1.0)[-1], [np.cos(1.0), -np.sin(1.0)], rtol=1e-7)

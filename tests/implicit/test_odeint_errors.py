@@ -243,3 +243,14 @@ def test_misuse_is_explained(call, kind, message):
     with pytest.raises(kind) as error:
         call()
     assert str(error.value) == message
+
+
+def test_a_time_that_is_only_looked_at_is_detached_as_a_number_and_as_a_tensor():
+    def last(times, look):
+        return odeint(lambda t, y: -y * (look(t) < 5.0), 1.0, times)[-1]
+
+    times = np.array([0.0, 1.0])
+    with pytest.raises(NotDifferentiableError, match=r"and take nt\.detach of what is only looked at\.$"):
+        nt.grad(last)(times, float)
+    found = nt.grad(last)(times, lambda t: float(nt.detach(t)))
+    np.testing.assert_allclose(found, [np.exp(-1.0), -np.exp(-1.0)], rtol=1e-5)

@@ -147,15 +147,14 @@ def test_fewer_observations_than_parameters_are_counted():
     ("option", "message"),
     [
         ("jac", "curve_fit: jac is not taken, since derivatives are computed exactly; leave it out."),
-        ("maxfev", "curve_fit: there is no option 'maxfev'; write max_nfev."),
         (
             "full_output",
             "curve_fit: there is no option 'full_output'; the answer always has all of it: fun, message, and SciPy's "
             "result as scipy.",
         ),
         (
-            "check_finite",
-            "curve_fit: there is no option 'check_finite'; observations are always checked; leave out those that are "
+            "nan_policy",
+            "curve_fit: there is no option 'nan_policy'; observations are always checked; leave out those that are "
             "not finite.",
         ),
         ("los", "curve_fit: there is no option 'los'; write 'loss'."),

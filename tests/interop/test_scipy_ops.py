@@ -357,15 +357,23 @@ def test_convolutions_that_cannot_be_meant_are_refused():
     )
     raises(
         ShapeError,
-        "fftconvolve: a has shape (0,) and b (2,); both must have elements to convolve.",
-        lambda: fftconvolve(np.ones(0), np.ones(2)),
+        "fftconvolve: a has shape (3, 5) and b (2, 3); along axes that are not convolved, lengths must be equal, or 1.",
+        lambda: fftconvolve(np.ones((3, 5)), np.ones((2, 3)), mode="same", axes=1),
     )
-    raises(
-        ShapeError,
-        "fftconvolve: a has shape (1, 5) and b (2, 3); along axes that are not convolved, lengths must be equal, or 1 "
-        "(of b alone if mode is 'same').",
-        lambda: fftconvolve(np.ones((1, 5)), np.ones((2, 3)), mode="same", axes=1),
-    )
+
+
+@pytest.mark.parametrize("shapes", [((2, 1), (2, 3)), ((2, 1), (3, 4)), ((2, 1), (2, 2)), ((1, 4), (3, 4))])
+def test_convolutions_keep_the_shape_of_the_first_along_all_axes_as_scipys_do(shapes):
+    a, b = values(*shapes[0]), values(*shapes[1])
+    expected = scipy.signal.fftconvolve(a, b, mode="same", axes=0 if shapes[0][1] == 1 else 1)
+    axes = 0 if shapes[0][1] == 1 else 1
+    np.testing.assert_allclose(fftconvolve(a, b, mode="same", axes=axes), expected, atol=1e-12)
+    assert nt.grad(lambda b: fftconvolve(a, b, mode="same", axes=axes).sum())(b).shape == b.shape
+
+
+def test_convolutions_of_nothing_are_nothing_as_scipys_are():
+    assert fftconvolve(np.ones(0), np.ones(2)).shape == scipy.signal.fftconvolve(np.ones(0), np.ones(2)).shape
+    assert nt.grad(lambda a: fftconvolve(a, np.ones((0, 2)), axes=0).sum())(np.ones((3, 2))).shape == (3, 2)
 
 
 def test_transforms_that_cannot_be_meant_are_refused():
@@ -394,3 +402,48 @@ def test_transforms_that_cannot_be_meant_are_refused():
 def test_the_inverse_transform_takes_back_the_transform(kind, norm):
     x = values(6)
     np.testing.assert_allclose(idct(dct(x, kind, norm=norm), kind, norm=norm), x, rtol=1e-13)
+
+
+def neumann(n):
+    """Return a Laplacian with no values at its borders: it does not see a constant, up to rounding."""
+    line = scipy.sparse.diags_array([1.0, -2.0, 1.0], offsets=[-1, 0, 1], shape=(n, n)).tolil()
+    line[0, 0] = line[-1, -1] = -1.0
+    line = line.tocsr() * (n - 1) ** 2 / 1.7
+    return (
+        scipy.sparse.kron(line, scipy.sparse.eye_array(n)) + scipy.sparse.kron(scipy.sparse.eye_array(n), line)
+    ).tocsr()
+
+
+def test_a_system_that_is_singular_up_to_rounding_is_not_solved():
+    with pytest.raises(LinearAlgebraError, match=r"^spsolve: the matrix of shape \(100, 100\) is singular up to round"):
+        spsolve(neumann(10), np.random.default_rng(0).normal(size=100))
+
+
+def test_units_make_no_system_singular_and_bad_conditions_are_still_solved():
+    scale = scipy.sparse.diags_array(10.0 ** np.linspace(-5.0, 5.0, 100))
+    a = scale @ (neumann(10) - scipy.sparse.eye_array(100)) @ scale
+    x = np.linspace(1.0, 2.0, 100) / scale.diagonal()
+    # Pivots that are chosen in such units cost some digits.
+    np.testing.assert_allclose(spsolve(a, a @ x), x, rtol=1e-6)
+    b = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-12]])
+    np.testing.assert_allclose(b @ spsolve(scipy.sparse.csr_array(b), np.array([1.0, 2.0])), [1.0, 2.0], rtol=1e-3)
+
+
+def test_operators_and_sparse_matrices_are_no_vectors():
+    operator = linear_operator(SQUARE_SPARSE)
+    advice = (
+        "it must be a tensor or an array. Apply one after the other, as in L @ (M @ x), or multiply sparse matrices "
+        "first."
+    )
+    what = "linear_operator: the other operand is a linear operator of shape (3, 3); "
+    raises(OperandError, what + advice, lambda: operator @ operator)
+    what = "linear_operator: the other operand is a sparse matrix of shape (3, 3); "
+    raises(OperandError, what + advice, lambda: operator @ SQUARE_SPARSE)
+    raises(OperandError, what + advice, lambda: SQUARE_SPARSE @ operator)
+
+
+def test_a_sparse_array_of_one_axis_is_no_matrix():
+    line = scipy.sparse.coo_array(np.ones(3))
+    message = "a is a sparse array of shape (3,); it must have two axes, as a matrix has."
+    raises(ShapeError, f"linear_operator: {message}", lambda: linear_operator(line))
+    raises(ShapeError, f"spsolve: {message}", lambda: spsolve(line, np.ones(3)))

@@ -635,3 +635,24 @@ def test_polishing_is_for_plain_least_squares():
         "least_squares: polish is for loss='linear', not 'cauchy'; leave it out.",
         lambda: least_squares(lambda p: p - 1.0, np.zeros(2), loss="cauchy", polish=True),
     )
+
+
+def test_curve_fit_takes_what_scipys_takes():
+    def line(x, a, b):
+        return a * x + b
+
+    ydata = [1.0, 3.0, 5.5, 7.0, 9.0]
+    usual = {"check_finite": True, "nan_policy": None, "full_output": False, "maxfev": 400}
+    fit = curve_fit(line, range(5), ydata, **usual)
+    popt, pcov = scipy.optimize.curve_fit(line, range(5), ydata, **usual)
+    np.testing.assert_allclose(fit[0], popt, rtol=1e-7)
+    np.testing.assert_allclose(fit[1], pcov, rtol=1e-6)
+    assert len(fit) == 2
+    np.testing.assert_allclose(curve_fit(line, [0, 1, 2, 3, 4], ydata, maxfev=0).x, popt, rtol=1e-7)
+    with pytest.warns(SolverWarning):
+        curve_fit(line, range(5), ydata, maxfev=1)
+    raises(
+        ArgumentError,
+        "curve_fit: maxfev and max_nfev are the same; give one of them.",
+        lambda: curve_fit(line, range(5), ydata, maxfev=9, max_nfev=9),
+    )

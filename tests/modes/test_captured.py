@@ -1,5 +1,6 @@
 """What a function captures, returns aside or leaves behind: nothing of it is lost, and nothing lingers."""
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from functions import close
 
 import numtape as nt
+from numtape.errors import GradientError
 
 INNER = {
     "grad": lambda f: nt.grad(f)(1.0),
@@ -202,3 +204,21 @@ def test_tangents_and_cotangents_may_be_lists_of_numbers():
     assert nt.jvp(lambda p: p["x"] * 2.0, {"x": x}, {"x": [1.0, 0.0, 0.0]})[1].tolist() == [2.0, 0.0, 0.0]
     assert nt.vjp(lambda x: x * x, x)[1]([1.0, 0.0, 0.0])[0].tolist() == [2.0, 0.0, 0.0]
     assert nt.hvp(lambda x: (x**3).sum(), x, [1.0, 0.0, 0.0]).tolist() == [6.0, 0.0, 0.0]
+
+
+def test_arrays_give_arrays_on_a_tape_that_watches_nothing_of_them():
+    with nt.GradientTape():
+        assert type(nt.grad(lambda x: (x * x).sum())(np.ones(2))) is np.ndarray
+        assert type(nt.jacobian(lambda x: x * x)(np.ones(2))) is np.ndarray
+        assert nt.grad(lambda x: x * x)(2.0) == 4.0
+    w = nt.tensor(2.0)
+    with nt.Tape() as tape:
+        loss = nt.grad(lambda x: (x * x * w).sum())(np.ones(2)).sum()
+    assert tape.gradient(loss, w).item() == 4.0
+
+
+def test_a_copy_of_what_is_differentiated_by_is_refused():
+    with pytest.raises(GradientError, match=r"use clone\(\) to stay on the tape"):
+        nt.grad(lambda x: copy.deepcopy(x) * x)(3.0)
+    w = nt.tensor([1.0], requires_grad=True)
+    assert nt.grad(lambda x: (copy.deepcopy(w) * x).sum())(np.ones(1)).tolist() == [1.0]

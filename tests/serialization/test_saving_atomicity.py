@@ -371,3 +371,11 @@ def test_two_paths_are_no_path_and_a_tree(tmp_path):
     with pytest.raises(OperandError, match="got two paths"):
         save("state.safetensors", tmp_path / "precious")
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="only a file can be replaced"):
+        save(tmp_path / "pipe", {"a": 1})
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)

@@ -1,6 +1,7 @@
 """`nt.sparsity`: a pattern for many points, and the error that says that it does not hold."""
 
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -202,3 +203,17 @@ def test_a_function_that_leaves_the_tape_names_the_line(start, line, call):
         f" ({line}), so a part of its derivative would be lost. Compute with nt or np functions, and take detach() "
         "first of what is meant as a constant."
     )
+
+
+def differences_of_squares(x):
+    return x[1:] - x[:-1] ** 2
+
+
+def test_a_pattern_can_be_pickled_and_still_holds_where_it_does():
+    pattern = nt.sparsity(differences_of_squares, np.zeros(5))
+    again = pickle.loads(pickle.dumps(pattern))
+    assert str(again) == str(pattern)
+    x = np.arange(5.0)
+    np.testing.assert_array_equal(again.jacobian(x).toarray(), pattern.jacobian(x).toarray())
+    with pytest.raises(PatternError):
+        again.jacobian(np.zeros(6))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.errors import ArgumentError, OperandError, ShapeError
+from numtape.errors import ArgumentError, GradientError, OperandError, ShapeError
 
 
 def problem(n=64, seed=0):
@@ -492,3 +492,22 @@ def test_accuracy_takes_what_cross_entropy_takes():
     metric = nt.train.Accuracy()
     metric.update(scores, target)
     assert metric.compute() == pytest.approx(6 / 7)
+
+
+def test_early_stopping_begins_anew_with_each_run():
+    stopping = nt.train.EarlyStopping(patience=2)
+    lengths = []
+    for rate in (0.5, 0.01):
+        model = nt.nn.Linear(2, 2, rng=0)
+        loader = nt.data.DataLoader(nt.data.two_moons(40, rng=0), batch_size=10)
+        optimizer = nt.optim.SGD(model.parameters(), lr=rate)
+        history = nt.train.fit(model, nt.cross_entropy, optimizer, loader, 8, early_stopping=stopping, progress=False)
+        lengths.append(len(history["loss"]))
+    assert lengths == [8, 8]
+
+
+def test_training_without_gradients_is_refused_at_once():
+    model = nt.nn.Linear(2, 2, rng=0)
+    loader = nt.data.DataLoader(nt.data.two_moons(40, rng=0), batch_size=10)
+    with nt.no_grad(), pytest.raises(GradientError, match="call it outside of no_grad"):
+        nt.train.fit(model, nt.cross_entropy, nt.optim.SGD(model.parameters(), lr=0.1), loader, 1)

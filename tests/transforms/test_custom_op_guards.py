@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.errors import GradientError, NotDifferentiableError
+from numtape.errors import ArgumentError, DtypeError, GradientError, NotDifferentiableError, OperandError
 from numtape.transforms.custom_ops import custom_op
 
 X = np.array([1.0, 2.0, 3.0])
@@ -363,3 +363,31 @@ def test_calls_at_zeros_do_not_use_up_the_checks():
         nt.grad(lambda x: square(x).sum())(np.zeros(2))
     with pytest.raises(GradientError, match="Correct the rule"):
         nt.grad(lambda x: square(x).sum())(np.array([0.3, 1.2]))
+
+
+def test_outputs_without_derivative_beside_rules_are_refused():
+    @nt.custom_op(vjp={"x": lambda g: g}, check=False)
+    def quantised(x, /):
+        return np.round(x).astype(np.int64)
+
+    with pytest.raises(DtypeError, match="returned int64, which has no derivative, and there are rules"):
+        quantised(nt.tensor([1.2], requires_grad=True))
+
+
+def test_a_function_that_writes_to_its_operand_is_named():
+    @nt.custom_op(vjp={"x": lambda g: 2 * g})
+    def doubled(x, /):
+        x *= 2
+        return x
+
+    with pytest.raises(OperandError, match="writes to its operand 'x'"):
+        doubled(nt.tensor([1.0, 2.0], requires_grad=True))
+
+
+def test_a_cotangent_that_may_be_anothers_is_refused():
+    @nt.custom_gradient
+    def product(x, y):
+        return x * y, lambda g: (g * y,)
+
+    with pytest.raises(ArgumentError, match="fewer cotangents than there are arguments"):
+        nt.grad(lambda y: product(3.0, y))(2.0)

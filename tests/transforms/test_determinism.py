@@ -759,3 +759,54 @@ def test_tasks_that_leave_in_the_order_they_came_put_the_stream_back(is_shared):
     before = current().thread.stream
     asyncio.run(both())
     assert current().thread.stream is before
+
+
+# Methods, and states that are loaded.
+
+
+def test_layers_called_by_any_method_have_paths_of_their_own():
+    class Net(nt.nn.Module):
+        def __init__(self, has_more):
+            self.first = nt.nn.Dropout(0.5)
+            self.more = nt.nn.Dropout(0.5) if has_more else nt.nn.Identity()
+            self.last = nt.nn.Dropout(0.5)
+
+        def encode(self, x):
+            self.first(x), self.more(x)
+            return self._finish(x)
+
+        def _finish(self, x):
+            return self.last(x)
+
+    found = []
+    for has_more in (False, True):
+        config = Config(global_seed=0, operation_seeds=True)
+        with nt.deterministic(config):
+            found.append(Net(has_more).encode(nt.ones(32)).tolist())
+    assert found[0] == found[1]
+    assert set(config.state_dict()["counts"]) == {f"Net.{name}:dropout" for name in ("first", "more", "last")}
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"counter": -1, "counts": {}}, "counter is -1; it must be an integer that is not negative."),
+        ({"counter": True, "counts": {}}, "counter is True; it must be an integer that is not negative."),
+        ({"counter": 0.5, "counts": {}}, "counter is 0.5; it must be an integer that is not negative."),
+        ({"counter": 1, "counts": {"a": -2}}, "counts['a'] is -2; it must be an integer that is not negative."),
+        ({"counter": 1, "counts": {"a": "b"}}, "counts['a'] is 'b'; it must be an integer that is not negative."),
+    ],
+)
+def test_a_state_that_cannot_be_is_refused_and_changes_nothing(state, message):
+    config = Config(global_seed=0)
+    with pytest.raises(nt.errors.ArgumentError) as error:
+        config.load_state_dict(state)
+    assert str(error.value) == f"DeterministicConfig.load_state_dict: {message}"
+    assert config.state_dict() == {"counter": 0, "counts": {}}
+
+
+def test_a_state_may_hold_numpys_integers():
+    config = Config(global_seed=0)
+    config.load_state_dict({"counter": np.int64(3), "counts": {"a": np.int32(2)}})
+    assert config.state_dict() == {"counter": 3, "counts": {"a": 2}}
+    assert type(config.draws.counter) is int

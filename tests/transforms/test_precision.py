@@ -1,6 +1,7 @@
 """Autocast: which dtype each op runs in, casts on the tape, regions, overrides, derivatives, checkpointing."""
 
 import asyncio
+import contextvars
 import gc
 import threading
 
@@ -373,6 +374,37 @@ def test_an_unknown_name_is_an_error_that_lists_near_ones(make):
             "device, so that it is not named.",
         ),
         (
+            lambda: nt.autocast("cuda", dtype=nt.float16),
+            nt.errors.DtypeError,
+            "autocast: dtype is 'cuda'; it must be bfloat16, float16, or float32 to cast nothing, and there is one "
+            "device, so that it is not named.",
+        ),
+        (
+            lambda: nt.autocast(device_type="cuda"),
+            nt.errors.ArgumentError,
+            "autocast: there is no device 'cuda'; numtape computes on \"cpu\".",
+        ),
+        (
+            lambda: nt.autocast(None),
+            nt.errors.DtypeError,
+            "autocast: dtype is None; it must be bfloat16, float16, or float32 to cast nothing.",
+        ),
+        (
+            lambda: nt.autocast(nt.float16, dtype=nt.float16),
+            nt.errors.OperandError,
+            "autocast: takes a dtype and whether it is enabled, each once; name the other settings.",
+        ),
+        (
+            lambda: nt.autocast(keep_fp32_ops=None),
+            nt.errors.OperandError,
+            "autocast: keep_fp32_ops is None; it must be a sequence of names of ops.",
+        ),
+        (
+            lambda: nt.AmpConfig(keep_fp32_ops=None),
+            nt.errors.ArgumentError,
+            "AmpConfig: keep_fp32_ops is None; it must be a sequence of names of ops.",
+        ),
+        (
             lambda: nt.autocast(enabled="yes"),
             nt.errors.OperandError,
             "autocast: enabled is 'yes'; it is True or False.",
@@ -694,3 +726,107 @@ def test_the_half_copy_of_a_tensor_cannot_be_written_through_a_view():
             y += 10.0
         assert (w @ w).tolist() == [[2.0, 2.0], [2.0, 2.0]]
     assert str(error.value) == "add: the tensor's memory is read-only; use clone() to get memory of its own."
+
+
+class Interrupting:
+    """An operand that runs an op of its own, with an op beside it under way."""
+
+    def __init__(self, x, run):
+        self.x, self.run, self.found = x, run, []
+
+    def __array__(self, dtype=None, copy=None):
+        self.found.append(self.run(nt.relu, self.x).dtype)
+        return np.ones(2, np.float32)
+
+
+def in_thread(function, *args):
+    found = []
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=lambda: found.append(context.run(function, *args)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@pytest.mark.parametrize("run", [in_thread, lambda function, *args: function(*args)])
+def test_ops_that_run_at_the_same_time_in_one_region_do_not_change_each_other(run):
+    half = nt.ones(2, dtype=nt.float16)
+    with nt.autocast(nt.float16):
+        operand = Interrupting(half, run)
+        assert nt.pow(half, operand).dtype == nt.float32
+    assert operand.found == [nt.float16]
+
+
+def test_threads_that_share_a_region_give_the_numbers_of_one():
+    half = nt.tensor(floats(16), dtype=nt.float16)
+
+    def work():
+        return {(str(nt.exp(half).dtype), str(nt.relu(half).dtype)) for _ in range(300)}
+
+    async def main():
+        with nt.autocast(nt.float16):
+            return await asyncio.gather(*(asyncio.to_thread(work) for _ in range(4)))
+
+    assert asyncio.run(main()) == [{("float32", "float16")}] * 4
+
+
+def test_an_op_that_raised_leaves_no_trace():
+    half = nt.ones(2, dtype=nt.float16)
+    with nt.autocast(nt.float16):
+        with pytest.raises(nt.errors.OperandError):
+            nt.pow(half, None)
+        assert nt.relu(half).dtype == nt.float16
+
+
+def test_squares_are_powers():
+    half = nt.tensor([300.0, 40000.0], dtype=nt.float16, requires_grad=True)
+    for names in ([], ["pow"]):
+        with nt.autocast(nt.float16, keep_fp32_ops=names):
+            squares = [half**2, half**2.0, nt.square(half), half.square()]
+        assert {str(y.dtype) for y in squares} == {"float32"}
+        assert {y.tolist()[0] for y in squares} == {90000.0}
+    (squares[0] * 0.5).sum().backward()
+    assert half.grad.tolist() == [300.0, 40000.0]
+
+
+def test_lists_beside_tensors_are_cast_as_arrays_are():
+    x, numbers = nt.ones(2, 2, requires_grad=True), [[1.0, 2.0], [3.0, 4.0]]
+    with nt.autocast():
+        product, swapped = x @ numbers, numbers @ x
+        assert (product.dtype, swapped.dtype) == (nt.bfloat16, nt.bfloat16)
+        assert (x.astype(nt.bfloat16) @ [[1, 2], [3, 4]]).dtype == nt.bfloat16
+    assert product.tolist() == [[4.0, 6.0], [4.0, 6.0]]
+    product.sum().backward()
+    assert x.grad.tolist() == [[3.0, 7.0], [3.0, 7.0]]
+
+
+def test_pytorchs_spelling_names_the_device():
+    for region in (nt.autocast("cpu", dtype=nt.float16), nt.autocast("cpu", nt.float16, True)):
+        assert (region.dtype, region.enabled) == (nt.float16, True)
+    assert nt.autocast("cpu").dtype == nt.bfloat16
+    assert not nt.autocast(device_type="cpu", dtype=nt.bfloat16, enabled=False).enabled
+    assert not nt.autocast("cpu", nt.float16, False).enabled
+
+
+def test_ops_of_users_are_lowered_and_widened_by_name():
+    @nt.custom_op(vjp={"x": lambda g: g * 2.0}, check=False)
+    def doubled_here(x, /):
+        return x * 2.0
+
+    x = nt.ones(2)
+    with nt.autocast(autocast_ops=["doubled_here"]):
+        assert doubled_here(x).dtype == nt.bfloat16
+    with nt.autocast(keep_fp32_ops=["doubled_here"]):
+        assert doubled_here(x.astype(nt.bfloat16)).dtype == nt.float32
+    with pytest.raises(nt.errors.ArgumentError, match="Did you mean 'doubled_here'"):
+        nt.autocast(keep_fp32_ops=["doubled_her"])
+
+
+def test_a_precision_that_there_is_none_of_is_an_error_at_the_declaration():
+    with pytest.raises(nt.errors.ArgumentError) as error:
+
+        @nt.custom_op(vjp={"x": lambda g: g}, precision="lowerr")
+        def same(x, /):
+            return x.copy()
+
+    assert str(error.value) == ("custom_op: there is no precision 'lowerr'; the precisions are lower, widen, keep.")

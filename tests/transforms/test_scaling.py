@@ -379,12 +379,14 @@ def test_gradients_that_are_never_unscaled_are_noticed(dtype):
         (
             lambda: nt.LossScaler.Dynamic(init_scale=0.0),
             nt.errors.ArgumentError,
-            "LossScaler: init_scale is 0.0; it must be a positive number that float32 can hold.",
+            "LossScaler: init_scale is 0.0; it must be a number from 2**-126 to 2**126, so that float32 can hold it "
+            "and its inverse.",
         ),
         (
             lambda: nt.LossScaler.Static(float("nan")),
             nt.errors.ArgumentError,
-            "LossScaler: scale is nan; it must be a positive number that float32 can hold.",
+            "LossScaler: scale is nan; it must be a number from 2**-126 to 2**126, so that float32 can hold it and its "
+            "inverse.",
         ),
         (
             lambda: nt.LossScaler.Dynamic(growth_factor=1.0),
@@ -429,7 +431,18 @@ def test_gradients_that_are_never_unscaled_are_noticed(dtype):
             "StaticScaler.step: a function that computes the loss cannot be scaled; call backward() first.",
         ),
         (
-            lambda: nt.Tape(amp=nt.AmpConfig(loss_scaler=128.0)),
+            lambda: nt.AmpConfig(loss_scaler="dynamic"),
+            nt.errors.OperandError,
+            "AmpConfig: loss_scaler is of type str; it must be an nt.LossScaler.Dynamic() or .Static(scale).",
+        ),
+        (
+            lambda: nt.AmpConfig(loss_scaler=nt.LossScaler.Dynamic),
+            nt.errors.OperandError,
+            "AmpConfig: loss_scaler is the class DynamicScaler; it must be an nt.LossScaler.Dynamic() or "
+            ".Static(scale).",
+        ),
+        (
+            lambda: nt.AmpConfig(loss_scaler=128.0),
             nt.errors.OperandError,
             "AmpConfig: loss_scaler is of type float; it must be an nt.LossScaler.Dynamic() or .Static(scale).",
         ),
@@ -900,3 +913,202 @@ def test_a_tape_that_scales_delivers_retained_gradients_unscaled_and_none_on_ove
         loss = (h * (INFINITE if overflow else 1.0)).sum()
     assert tape.backward(loss).overflow is overflow
     assert h.grad is None if overflow else h.grad.tolist() == [1.0, 1.0]
+
+
+# Statistics.
+
+
+def normalising(seed=0):
+    """Return a model with running statistics, its optimizer, and a function that tells their bits."""
+    layers = nt.nn.Linear(3, 4, rng=seed), nt.nn.BatchNorm1d(4), nt.nn.Linear(4, 1, rng=seed + 1)
+    model = nt.nn.Sequential(*layers)
+    return model, nt.optim.SGD(model.parameters(), lr=0.1), lambda: [b.numpy().tobytes() for b in model.buffers()]
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+@pytest.mark.parametrize("losses", [1, 3])
+@pytest.mark.parametrize("make", [nt.LossScaler.Dynamic, nt.GradScaler, lambda: nt.LossScaler.Static(64.0)])
+def test_a_skipped_step_leaves_running_statistics_bitwise_alone(make, losses, is_checkpointed):
+    model, optimizer, bits = normalising()
+    x, scaler = nt.randn(8, 3, rng=0), make()
+    for overflow in (False, True, True, False):
+        before = bits()
+        optimizer.zero_grad()
+        for _ in range(losses):
+            out = nt.checkpoint(model, x) if is_checkpointed else model(x)
+            scaler.scale((out[:1] * (INFINITE if overflow else 1.0)).sum()).backward()
+        assert bits() != before
+        scaler.step(optimizer)
+        scaler.update()
+        assert (bits() == before) is overflow
+    assert model[1].num_batches_tracked.item() == 2 * losses
+
+
+def test_all_statistics_of_a_skipped_optimizer_are_left_alone():
+    models = [normalising(seed) for seed in (0, 5)]
+    optimizer = nt.optim.SGD([p for model, *_ in models for p in model.parameters()], lr=0.1)
+    before = [bits() for *_, bits in models]
+    scaler = nt.GradScaler()
+    for factor, (model, *_) in zip((INFINITE, 1.0), models, strict=True):
+        scaler.scale((model(nt.randn(8, 3, rng=0))[:1] * factor).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update(8.0)
+    assert [bits() for *_, bits in models] == before
+
+
+@pytest.mark.filterwarnings("ignore:invalid")
+@pytest.mark.parametrize("by_gradient", [False, True])
+def test_a_tape_that_overflows_leaves_running_statistics_bitwise_alone(by_gradient):
+    model, _, bits = normalising()
+    config = amp()
+    for overflow in (False, True, False):
+        before = bits()
+        with nt.GradientTape.with_amp_config(config) as tape:
+            loss = (model(nt.randn(8, 3, rng=0)) * (INFINITE if overflow else 1.0)).sum()
+        tape.gradient(loss, list(model.parameters())) if by_gradient else tape.backward(loss)
+        assert tape.overflow is overflow
+        assert (bits() == before) is overflow
+
+
+def test_the_statistics_of_other_models_stay_as_they_are():
+    bad, optimizer, bits = normalising()
+    fine, other, others_bits = normalising(seed=5)
+    x, scaler = nt.randn(8, 3, rng=0), nt.LossScaler.Dynamic()
+    before, others = bits(), others_bits()
+    losses = (bad(x)[:1] * INFINITE).sum(), fine(x).sum()
+    with nt.no_grad():
+        fine(x)
+    others_after = others_bits()
+    for loss in losses:
+        scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.step(other)
+    scaler.update()
+    assert bits() == before
+    assert others_bits() == others_after != others
+
+
+def test_a_scaler_holds_no_statistics_after_the_update_and_never_a_model():
+    model, optimizer, bits = normalising()
+    scaler = nt.LossScaler.Dynamic()
+    for _ in range(3):
+        scaler.scale(model(nt.randn(8, 3, rng=0)).sum()).backward()
+        assert len(scaler._statistics._found) == 3
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler._statistics._found == {}
+    scaler.scale(model(nt.randn(8, 3, rng=0)).sum()).backward()
+    held = weakref.ref(model[1].running_mean)
+    del model, optimizer, bits
+    gc.collect()
+    assert held() is None
+
+
+# Scales and steps at their ends.
+
+
+def test_to_divide_by_a_scale_below_one_may_overflow_and_skips_the_step():
+    w = nt.tensor([1.0], requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w], lr=0.5), nt.LossScaler.Static(0.25)
+    for _ in range(2):
+        scaler.scale((w * 3e38).sum()).backward()
+    assert np.isfinite(w.grad.numpy()).all()
+    scaler.step(optimizer)
+    scaler.update()
+    assert (w.tolist(), scaler.overflow) == ([1.0], True)
+
+
+@pytest.mark.parametrize("scale", [1e-50, 2.0**-140, 3e38])
+def test_a_scale_that_float32_cannot_invert_is_refused(scale):
+    with pytest.raises(nt.errors.ArgumentError, match=r"it must be a number from 2\*\*-126 to 2\*\*126"):
+        nt.LossScaler.Static(scale)
+    with pytest.raises(nt.errors.ArgumentError, match=r"(min|max)_scale is .*; it must be a number from 2\*\*-126"):
+        nt.LossScaler.Dynamic(**{"max_scale" if scale > 1.0 else "min_scale": scale})
+
+
+def test_bounds_hold_for_a_scale_that_is_loaded_or_set():
+    scaler = nt.LossScaler.Dynamic(64.0, max_scale=128.0)
+    before = scaler.state_dict()
+    with pytest.raises(nt.errors.ArgumentError) as error:
+        scaler.load_state_dict({**before, "scale": 256.0})
+    assert str(error.value) == (
+        "LossScaler: scale is 256.0; it must lie between min_scale (2.3283064365386963e-10) and max_scale (128.0)."
+    )
+    assert scaler.state_dict() == before
+    other = nt.GradScaler()
+    with pytest.raises(nt.errors.ArgumentError, match=r"scale is 1e-20; it must lie between min_scale"):
+        other.update(1e-20)
+    assert other.get_scale() == 65536.0
+
+
+def test_a_grad_scaler_that_is_off_loads_and_unscales_nothing():
+    w = nt.tensor([1.0], requires_grad=True)
+    scaler = nt.GradScaler(enabled=False)
+    scaler.load_state_dict(scaler.state_dict())
+    scaler.load_state_dict(nt.GradScaler(init_scale=8.0).state_dict())
+    w.sum().backward()
+    scaler.unscale(nt.optim.SGD([w], lr=0.5))
+    assert (w.grad.tolist(), scaler.get_scale()) == ([1.0], 1.0)
+
+
+@pytest.mark.parametrize("is_zeroed", [False, True])
+def test_a_scaled_loss_after_unscaling_is_noticed_at_the_step(is_zeroed):
+    w = nt.tensor([1.0], requires_grad=True, name="w")
+    optimizer, scaler = nt.optim.SGD([w], lr=0.25), nt.LossScaler.Dynamic(1024.0)
+    scaler.scale(w.sum()).backward()
+    scaler.unscale(optimizer)
+    if is_zeroed:
+        optimizer.zero_grad()
+    scaler.scale(w.sum()).backward()
+    with pytest.raises(nt.errors.GradientError) as error:
+        scaler.step(optimizer)
+    assert str(error.value) == (
+        "DynamicScaler.step: the gradient of parameter 'w' was unscaled, and a scaled loss was added to it since; call "
+        "unscale(optimizer) after the last backward()."
+    )
+    assert w.tolist() == [1.0]
+
+
+def test_clipping_and_plain_losses_after_unscaling_and_losses_of_others_are_fine():
+    a, b, one, other, scaler = two_optimizers()
+    scaler.scale((a * 4.0).sum()).backward()
+    scaler.unscale(one)
+    nt.clip_grad_norm([a], 1.0)
+    (a * 1.0).sum().backward()
+    scaler.scale((b * 2.0).sum()).backward()
+    scaler.step(one)
+    scaler.scale((a * b).sum()).backward()  # What has stepped may be passed.
+    scaler.step(other)
+    scaler.update()
+    np.testing.assert_allclose([a.item(), b.item()], [1.0 - 0.1 * 2.0, 1.0 - 0.1 * (2.0 + 0.8)], rtol=1e-6)
+
+
+def test_a_step_that_raises_may_be_tried_again():
+    w, optimizer, scaler = make()
+    scaler.scale(w.sum()).backward()
+    with pytest.raises(TypeError):
+        scaler.step(optimizer, 3, 4, 5)
+    scaler.step(optimizer)
+    scaler.update()
+    assert w.tolist() == [0.5, 1.5]
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_warning_says_only_what_is_known_after_another_optimizer_has_stepped(is_known):
+    a, b = nt.tensor([2.0], requires_grad=True), nt.tensor([300.0], requires_grad=True)
+    one, other = nt.optim.SGD([a], lr=0.1), nt.optim.SGD([b], lr=0.1)
+    scaler = nt.LossScaler.Static(8.0, warn_after=1)
+    with np.errstate(all="ignore"):
+        first = a + 1.0  # Cannot be made again once a has changed.
+        scaler.scale((first + nt.exp(b if is_known else b + first)).sum()).backward()
+        a.grad = nt.ones(1)
+        scaler.step(one)
+        scaler.step(other)
+    assert a.item() != 2.0
+    assert b.item() == 300.0
+    with pytest.warns(RuntimeWarning) as caught:
+        scaler.update()
+    text = str(caught[0].message)
+    assert ("An op that overflowed is exp, in float32, at " in text) is is_known
+    assert "The first op" not in text
+    assert "What overflowed first" not in text

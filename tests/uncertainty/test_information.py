@@ -350,3 +350,22 @@ def test_a_generator_draws_the_same_trees_again():
     assert first == second
     assert abs(np.mean(first) - 3.0) < 0.15
     assert abs(np.std(first) - 2.0) < 0.1
+
+
+def test_a_kink_is_no_mode_of_a_gaussian():
+    with pytest.raises(GradientError) as error:
+        laplace(lambda x: -nt.abs(x).sum(), np.ones(2))
+    assert str(error.value) == (
+        "laplace: no mode of <lambda> was found from x0, around which it falls as a Gaussian does; start nearer to it, "
+        "or check that there is one."
+    )
+
+
+def test_an_error_of_the_density_itself_passes():
+    def density(x):
+        if x[0].item() < 0.5:
+            raise ValueError("too small")
+        return -((x - 0.1) ** 2).sum()
+
+    with pytest.raises(ValueError, match=r"^too small$"):
+        laplace(lambda x: density(nt.detach(x)) * 0.0 - (x**2).sum(), np.ones(1))

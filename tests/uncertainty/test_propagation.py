@@ -97,7 +97,8 @@ def test_errors_may_be_numbers_for_whole_parts():
         (
             ArgumentError,
             {"covariance": np.array([[1.0, -2.0], [-2.0, 1.0]])},
-            "propagate: covariance gives a negative variance; it must be positive semidefinite.",
+            "propagate: covariance must be positive semidefinite, but as correlations it has the eigenvalue -1.0e+00: "
+            "some combination of the elements would have a negative variance.",
         ),
         (
             ArgumentError,
@@ -242,3 +243,15 @@ def test_a_module_stands_for_the_values_of_its_parameters():
     model = nt.nn.Linear(2, 1)
     found = fisher_information(lambda m: m(nt.tensor([[1.0, 2.0]])), model, noise=1.0)
     np.testing.assert_allclose(found, np.outer([1.0, 2.0, 1.0], [1.0, 2.0, 1.0]))
+
+
+def test_a_matrix_that_is_no_covariance_is_refused_although_the_results_have_variances():
+    for given in (np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[0.0, 1e-3], [1e-3, 1e-6]])):
+        with pytest.raises(ArgumentError, match=r"^propagate: covariance must be "):
+            propagate(lambda x: x, np.ones(2), given)
+
+
+def test_a_covariance_may_be_singular():
+    direction = np.array([1e-6, 3.0, 0.0])
+    found = propagate(lambda x: x[0] * 1e6 + x[1], np.ones(3), np.outer(direction, direction))
+    assert found.errors == pytest.approx(4.0, rel=1e-12)

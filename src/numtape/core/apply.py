@@ -20,6 +20,7 @@ from ..errors import (
     OperandError,
     ShapeError,
 )
+from ..kernels.halves import to_float32
 from ..kernels.memory import keep_freed_memory
 from .context import State, casting, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure, same
@@ -38,8 +39,9 @@ _getframe = sys._getframe
 def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run `op` on tensors, arrays and numbers; return an array, or a tensor if there is one among them."""
     state = current()
+    widens = False
     if state.scopes and (caster := casting(state.scopes)) is not None:
-        operands = caster.operands(op, operands)
+        operands, widens = caster.operands(op, operands)
     for operand in operands:
         if isinstance(operand, Lifted):
             return operand.run_op(op, operands, params)
@@ -60,7 +62,7 @@ def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
             arrays.append(as_operand(op, operand, position))
             if arrays[position] is not operand:  # A list may change, and has no shape: the record is of the array.
                 operands = (*operands[:position], arrays[position], *operands[position + 1 :])
-    out = compute_in_scopes(state, op, tuple(arrays), params)
+    out = compute_in_scopes(state, op, tuple(arrays), params, widens)
     if cls is None:
         return out
     if type(out) is tuple:
@@ -149,7 +151,7 @@ def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
         arrays, target = _cast(op, arrays, promoted)
     try:
         out = op.forward(tuple(arrays), **params) if op.is_variadic else op.forward(*arrays, **params)
-    except NumtapeError:
+    except (NumtapeError, FloatingPointError):  # The latter is what np.errstate asked for.
         raise
     except (ValueError, TypeError, IndexError, ArithmeticError) as error:
         raise explain(op, arrays, error) from error
@@ -224,12 +226,19 @@ def explain(op: Op, arrays: Sequence[Any], error: Exception) -> Exception:
     return kind(f"{op.name}: {error} ({shapes}).")
 
 
-def compute_in_scopes(state: State, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Compute an op with the scopes that are active around it."""
-    run: Callable[..., Any] = compute
+def compute_in_scopes(
+    state: State, op: Op, arrays: tuple[Any, ...], params: dict[str, Any], widens: bool = False
+) -> Any:
+    """Compute an op, on half arrays in float32 if it `widens`, with the scopes that are active around it."""
+    run: Callable[..., Any] = _compute_wide if widens else compute
     for scope in state.scopes:
         run = _around(scope.around, run)
     return run(op, arrays, params)
+
+
+def _compute_wide(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
+    wide = [to_float32(x) if isinstance(x, _ndarray) and x.dtype in HALF_DTYPES else x for x in arrays]
+    return compute(op, wide, params)
 
 
 def _around(around: Callable[..., Any], inner: Callable[..., Any]) -> Callable[..., Any]:

@@ -109,9 +109,9 @@ class Scope:
     #: Whether the scope gives ops operands of other dtypes.
     casts = False
 
-    def operands(self, op: "Op", operands: Sequence[Any]) -> Sequence[Any]:
-        """Return what an op gets for its operands; the default changes nothing."""
-        return operands
+    def operands(self, op: "Op", operands: Sequence[Any]) -> tuple[Sequence[Any], bool]:
+        """Return what an op gets for its operands, and whether it computes on half ones in float32."""
+        return operands, False
 
     def run_composed(self, composite: "Composite", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a composed function; asked of a scope that casts."""

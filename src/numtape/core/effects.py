@@ -3,12 +3,16 @@
 A transform that has to run a function again takes both back first, so that it leaves what one run would have left.
 """
 
+import weakref
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
 from .._typing import NDArray
 from .context import current
+from .record import Record, note
 from .stream import Stream, thread_stream
+from .value import Value
 
 
 class effects:
@@ -42,6 +46,13 @@ class effects:
         self._stream.go_to(self._place)
         for array, before in self._updated.values():
             array[...] = before
+
+
+def note_update(result: Any, before: Iterable[tuple[Value, NDArray]]) -> None:
+    """Note at the record of a result what held other numbers before the op, for a step that is skipped later."""
+    node = result.node if isinstance(result, Value) else None
+    if type(node) is Record:
+        note(node).updates = tuple((weakref.ref(value), array) for value, array in before)
 
 
 def will_update(array: Any) -> None:

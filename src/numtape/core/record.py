@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import numpy as np
 
-from .._typing import Dtype, Shape
+from .._typing import Dtype, NDArray, Shape
 from .context import Cell
 from .value import Stamp, Value
 
@@ -72,15 +72,19 @@ def describe_site(code: CodeType | None, lasti: int) -> str:
 class Notes:
     """What few records carry: stamps of operands that had been written before, tensors that want a gradient, hooks."""
 
-    __slots__ = ("hooks", "retained", "stamps")
+    __slots__ = ("hooks", "prints", "retained", "stamps", "updates")
 
     def __init__(self) -> None:
         #: For each input, the write count at which it was read; None where that was 0 or cannot change.
         self.stamps: tuple[int | None, ...] | None = None
+        #: For each input that is a plain array, what `recompute.fingerprint` gave for it; None for others.
+        self.prints: tuple[int | None, ...] | None = None
         #: A weak reference to the tensor whose `retain_grad` was called.
         self.retained: Any = None
         #: Functions of the cotangent of the output, and the class of the tensors to call them with; None without any.
         self.hooks: tuple[dict[int, Any], type[Value]] | None = None
+        #: Weak references to running statistics that the op has changed, and what they held before.
+        self.updates: tuple[tuple[weakref.ref[Value], NDArray], ...] = ()
 
 
 class Gone:

@@ -62,15 +62,30 @@ class _Frame:
     def __init__(self, frame: Any, what: str) -> None:
         _check_missing(frame, what)
         self.frame = frame
-        first = frame.iloc[:1].to_numpy()
+        #: The dtype that columns of several ones have in common, if pandas finds none but object.
+        self.common = _common_dtype(frame)
+        first = self[:1]
         self.dtype: Dtype = first.dtype
         self.shape: tuple[int, ...] = (len(frame), *first.shape[1:])
 
     def __getitem__(self, index: Index) -> NDArray:
         if isinstance(index, int | np.integer):
             return self[[index]][0]  # type: ignore[no-any-return]
-        rows: NDArray = self.frame.iloc[index].to_numpy()
-        return rows
+        rows = self.frame.iloc[index]
+        found: NDArray = rows.to_numpy() if self.common is None else rows.to_numpy(self.common)
+        return found
+
+
+def _common_dtype(frame: Any) -> Dtype | None:
+    """Return the dtype that numbers and bools of a pandas object become together; None if there is nothing to do."""
+    if not hasattr(frame, "dtypes") or frame.iloc[:1].to_numpy().dtype != object:
+        return None
+    given = list(frame.dtypes) if hasattr(frame, "columns") else [frame.dtype]
+    # pandas' own dtypes, such as Int64 and boolean, tell what NumPy calls them.
+    dtypes = [getattr(dtype, "numpy_dtype", dtype) for dtype in given]
+    if not all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in dtypes):
+        return None
+    return np.result_type(*dtypes)
 
 
 def _check_missing(frame: Any, what: str) -> None:

@@ -121,7 +121,8 @@ def on_tape(what: str) -> Iterator[None]:
     with noted_exits() as exits:
         yield
     if exits.last is not None:
-        exits.raise_last(what, "Compute with nt or np functions, and take detach() first of what is only looked at.")
+        # The function, since the time of a differential equation is a tensor in some runs and a number in others.
+        exits.raise_last(what, "Compute with nt or np functions, and take nt.detach of what is only looked at.")
 
 
 def watch_captured(function: Callable[..., Any]) -> None:

@@ -14,6 +14,7 @@ from ..core.gradients import link_of, sweep
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import HALF_DTYPES, is_float
 from ..errors import DtypeError, NotDifferentiableError, OperandError, ShapeError
+from ..ops import stack
 from ..ops.casting import alias
 from ..tensors import Tensor
 from .capturing import alone
@@ -113,6 +114,8 @@ class Equation:
         self.form = form
         self.is_minimum = is_minimum
         self.is_linear = is_linear
+        #: Whether products failed where a matrix did not.
+        self.wants_matrix = False
         #: How messages call the function, and its derivative by x.
         self.title = f"{name}: {title(function)}"
         self.matrix = "the derivative of the equation by x at the answer"
@@ -141,7 +144,7 @@ class Equation:
 
     def like_unknowns(self, out: Any) -> Leaves:
         """Return the leaves of what the function returned, checked: they have the shapes of the unknowns."""
-        parts = self.as_outputs(out)
+        parts = stacked_alike(self.space, out, self.as_outputs(out))
         shapes = [part.shape for part in parts]
         if shapes != self.space.shapes:
             raise ShapeError(
@@ -149,6 +152,14 @@ class Equation:
                 "equation for each unknown."
             )
         return parts
+
+
+def stacked_alike(space: Space, out: Any, leaves: Leaves) -> Leaves:
+    """Return the leaves of what a function returned; a list of numbers for a vector, as SciPy takes it, is stacked."""
+    is_list = type(out) in (list, tuple) and tree.is_leaf(space.form)
+    if is_list and space.shapes == [(len(leaves),)] and all(leaf.shape == () for leaf in leaves):
+        return [stack(leaves)]
+    return leaves
 
 
 Form = Callable[[Equation, Leaves, tuple[Any, ...], bool], Leaves]

@@ -14,8 +14,9 @@ from ..tensors import Tensor
 from .capturing import Constants, alone
 from .equations import Equation, Space
 from .linearization import Linearization
+from .minimizers import check_minimum
 from .problem import Solve
-from .solvers import Args, newton_step, norm
+from .solvers import Args, newton_step, norm, typical_sizes
 from .systems import System
 
 
@@ -42,10 +43,23 @@ class Foreign:
         with alone(grad=False), Constants(captured):
             given = space.as_given([part.copy() for part in begin])
             found = self.solver(lambda x: _called(self.equation, x, args), given)
-        if hasattr(found, "x") and hasattr(found, "success"):  # As SciPy's solvers return it.
-            self.complaint = "" if found.success else f" It says: {getattr(found, 'message', 'it failed')!s:.200}"
-            found = found.x
+        found, says = _opened(found, tree.is_leaf(space.form))
+        self.complaint = says and f" It says: {says:.200}"
         return _as_vector(f"{self.equation.name}: {self.name}", space, found)
+
+
+def _opened(found: Any, is_single: bool) -> tuple[Any, str]:
+    """Return the answer within what SciPy's solvers return, and what they say if they failed."""
+    if hasattr(found, "x") and hasattr(found, "success"):
+        return found.x, "" if found.success else str(getattr(found, "message", "it failed"))
+    if hasattr(found, "root") and hasattr(found, "converged"):  # Of root_scalar.
+        return found.root, "" if found.converged else str(found.flag)
+    # Of fsolve, leastsq and brentq: the answer, and then more about it.
+    if is_single and isinstance(found, tuple) and found and isinstance(found[0], np.ndarray | np.generic | float):
+        well = (1,) if len(found) == 4 else (1, 2, 3, 4)  # The numbers by which fsolve and leastsq say so.
+        has_converged = any(type(part) is int and part in well for part in found[1:])
+        return found[0], "" if has_converged else next((part for part in found[1:] if isinstance(part, str)), "")
+    return found, ""
 
 
 def _called(equation: Equation, x: Any, args: Args) -> Any:
@@ -99,30 +113,34 @@ def verified(equation: Equation, solve: Solve, by: str, linear: str, tol: float)
     def checked(start: NDArray, args: Args) -> NDArray:
         x = solve(start, args)
         with np.errstate(all="ignore"):
-            _verify(equation, x, start, args, by, linear, tol, getattr(solve, "complaint", ""))
+            point = Linearization(equation, equation.space.split(x), args, captured=None)
+            _verify(point, x, start, args, by, linear, tol, getattr(solve, "complaint", ""))
+            if equation.is_minimum:
+                check_minimum(point, start, args)
         return x
 
     return checked if tol < np.inf else solve
 
 
 def _verify(
-    equation: Equation, x: NDArray, start: NDArray, args: Args, by: str, linear: str, tol: float, complaint: str
+    point: Linearization, x: NDArray, start: NDArray, args: Args, by: str, linear: str, tol: float, complaint: str
 ) -> None:
-    space = equation.space
-    point = Linearization(equation, space.split(x), args, captured=None)
+    equation, space = point.equation, point.space
     residual = point.residual
     if not np.isfinite(residual).all() or not np.isfinite(x).all():
         raise ConvergenceError(f"{equation.name}: {by} returned a point where the equation is not finite.{complaint}")
     if not residual.any():
         return
     step, is_exact = newton_step(System(point, linear, equation.is_minimum), residual, tolerance=0.1)
-    if is_exact and norm(step) <= tol * max(norm(x), norm(start)):
+    # Zeros have no size of their own: a small part of that of the others does for them.
+    sizes = np.maximum(np.abs(x), 1e-3 * typical_sizes(x, start))
+    if is_exact and (np.abs(step) <= tol * sizes).all():
         return
     # What rounding leaves cannot be made smaller by a step.
     is_noise = not norm(equation.at(x - step, args)) < 0.5 * norm(residual)
     if is_noise and (norm(step) if is_exact else norm(residual)) <= 1e3 * space.eps:
         return
-    off = norm(step) / (norm(x) or 1.0)
+    off = norm(step / np.where(sizes > 0.0, sizes, 1.0))
     raise ConvergenceError(
         f"{equation.name}: {by} did not converge: |F| is {norm(residual):.1e} at its answer, and a Newton step would "
         f"still move x by {off:.1e} of its size (at most tol={tol:.0e} is accepted). Let it iterate further, or accept "

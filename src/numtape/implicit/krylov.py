@@ -19,6 +19,8 @@ class Result(NamedTuple):
     iterations: int
     #: The curvature along the direction at which conjugate gradients had to stop, if it was not positive.
     curvature: float | None = None
+    #: That direction.
+    direction: NDArray | None = None
 
 
 def conjugate_gradients(product: Product, b: NDArray, tolerance: float, iterations: int) -> Result:
@@ -42,7 +44,7 @@ def conjugate_gradients(product: Product, b: NDArray, tolerance: float, iteratio
         product_p = product(p)
         curvature = float(p @ product_p)
         if not curvature > 0.0:
-            return Result(best, least, iteration, curvature / float(p @ p))
+            return Result(best, least, iteration, curvature / float(p @ p), p)
         x = x + (square / curvature) * p
         r = r - (square / curvature) * product_p
         before, square = square, float(r @ r)

@@ -11,18 +11,32 @@ from ..jacobians import matrix_blocks
 from ..schedule import HybridScheduler
 from ..tensors import Tensor
 from .capturing import alone
-from .equations import Equation, tracked_copy
+from .equations import Equation, normal, tracked_copy
 from .krylov import conjugate_gradients
 from .linearization import Linearization, joined
-from .solvers import ENOUGH, HALVINGS, Args, newton, norm, not_finite, unsolved
+from .solvers import (
+    ENOUGH,
+    HALVINGS,
+    Args,
+    is_settled,
+    is_within_rounding,
+    newton,
+    norm,
+    not_finite,
+    unsolved,
+    vanishing,
+)
 from .systems import raise_not_minimum
+
+#: Up to so many unknowns, each is looked along for lower values.
+_AXES = 10
 
 
 def newton_cg(equation: Equation, start: NDArray, args: Args, method: str, iterations: int) -> NDArray:
     """Find a minimum by Newton's method; steps come from conjugate gradients, so no matrix is made."""
     eps = equation.space.eps
     x = start
-    first = None
+    first = before = None
     for number in range(iterations):
         point = Linearization(equation, equation.space.split(x), args, captured=None)
         slope = point.residual
@@ -31,31 +45,80 @@ def newton_cg(equation: Equation, start: NDArray, args: Args, method: str, itera
         size = float(np.linalg.norm(slope))
         first = size if first is None else first
         if size == 0.0:
-            if not number:
-                _check_bowl(point)
+            check_minimum(point, start, args)
             return x
         # Rough steps far away, exact ones near the end.
         tolerance = max(min(0.5, (size / first) ** 0.5), eps**0.7) if number else 0.5
         step = _downhill(point, slope, tolerance)
         trial = _descend(lambda z: _value(equation, z, args), lambda z: equation.at(z, args), x, step, slope)
-        scale = max(norm(x), norm(start))
         if trial is None:
             # Rounding hides any further descent: this is the answer, or a place where there is none near.
-            if norm(_downhill(point, slope, eps**0.7)) <= max(np.sqrt(eps) * scale, 10 * eps):
+            if is_within_rounding(_downhill(point, slope, eps**0.7), x, start, eps):
+                check_minimum(point, start, args)
                 return x
             raise unsolved(equation, "Newton's method", number + 1, f"the slope is stuck at {norm(slope):.1e}")
-        if tolerance <= 1e-3 and norm(step) <= eps**0.6 * scale:
-            return trial
-        x = trial
+        zero = vanishing(equation, trial, start, step, args)
+        x = trial if zero is None else zero
+        if zero is not None or (tolerance <= 1e-3 and is_settled(step, before, x, eps)):
+            check_minimum(Linearization(equation, equation.space.split(x), args, captured=None), start, args)
+            return x
+        before = step
     raise unsolved(equation, "Newton's method", iterations, f"the slope is still {norm(equation.at(x, args)):.1e}")
 
 
-def _check_bowl(point: Linearization) -> None:
-    """Raise if the start, where it is level, is the top of something."""
-    probe = np.random.default_rng(0).normal(size=point.space.size)
+@np.errstate(all="ignore")
+def check_minimum(point: Linearization, start: NDArray, args: Args) -> None:
+    """Raise if a point where a function is level is the top of something, a saddle, or a step of a stair.
+
+    Where the curvature is positive it decides. Where it vanishes along some direction, values do: those around are
+    looked at, so far away that rounding does not blur them.
+    """
+    equation = point.equation
+    size = point.space.size
+    if not size:
+        return
+    x = point.space.join([part.array for part in point.unknowns])
+    reach = point.space.eps**0.125 * (max(norm(x), norm(start)) or 1.0)
+    rng = np.random.default_rng(0)
+    probes = [*rng.normal(size=(4, size)), *(np.eye(size) if size <= _AXES else ())]
+    here = _value(equation, x, args)
+    for number, probe in enumerate(probes):
+        direction = _weak_direction(point, probe)
+        if not number and _bends_alike(point, x, reach * direction, args):
+            return
+        for sign in (1.0, -1.0):
+            near, far = (_value(equation, x + sign * k * reach * direction, args) for k in (1.0, 4.0))
+            noise = 1e3 * point.space.eps * max(abs(here), abs(far))
+            if near < here - noise and far < near - noise:
+                raise_not_minimum(
+                    equation.name,
+                    f"the curvature vanishes along a direction, in which values fall by {here - near:.1e}",
+                )
+
+
+def _weak_direction(point: Linearization, probe: NDArray) -> NDArray:
+    """Return a direction with little curvature, its largest element 1; from a random one."""
     found = conjugate_gradients(point.transposed_times, probe, 1e-3, 2 * len(probe) + 20)
-    if found.curvature is not None and found.curvature < 0.0:
-        raise_not_minimum(point.equation.name, f"the curvature along one direction is {found.curvature:.1e}")
+    direction = found.x if found.direction is None else found.direction
+    if found.curvature is not None:
+        scale = float(np.linalg.norm(point.transposed_times(probe)) / np.linalg.norm(probe))
+        if found.curvature < -np.sqrt(point.space.eps) * scale:
+            raise_not_minimum(point.equation.name, f"the curvature along one direction is {found.curvature:.1e}")
+    is_usable = direction.any() and np.isfinite(direction).all()
+    return direction / norm(direction) if is_usable else probe / norm(probe)
+
+
+def _bends_alike(point: Linearization, x: NDArray, shift: NDArray, args: Args) -> bool:
+    """Return whether the curvature along a shift is positive, and not just small in comparison with that nearby."""
+    eps, split = point.space.eps, point.space.split
+    here = float(shift @ point.transposed_times(shift))
+    for share in (1.0, eps**0.125, eps**0.25):
+        around = [
+            Linearization(point.equation, split(x + sign * share * shift), args, captured=None) for sign in (1.0, -1.0)
+        ]
+        if here > 0.1 * max(abs(float(shift @ there.transposed_times(shift))) for there in around):
+            return True
+    return False
 
 
 def _downhill(point: Linearization, slope: NDArray, tolerance: float) -> NDArray:
@@ -67,8 +130,10 @@ def _downhill(point: Linearization, slope: NDArray, tolerance: float) -> NDArray
 def _value(equation: Equation, vector: NDArray, args: Args) -> float:
     with alone(grad=False):
         x = [wrap(Tensor, part) for part in equation.space.split(vector)]
-        (out,) = equation.as_outputs(equation.call(x, args))
-        return float(out.array.item())
+        outs = [out.array for out in equation.as_outputs(equation.call(x, args))]
+    if equation.form is normal:
+        return 0.5 * sum(float(np.vdot(out, out)) for out in outs)
+    return float(outs[0].item())
 
 
 def _descend(

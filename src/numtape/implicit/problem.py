@@ -92,23 +92,24 @@ class Problem:
 def _check_regular(system: System, args: tuple[Any, ...]) -> None:
     """Raise where F_x changes within the accuracy of the answer, as at a double root: there it is zero up to rounding.
 
-    Only with a matrix: it tells the direction to look in. Where rounding hides F, the accuracy is the square root of
-    that of numbers, as far as a double root is known.
+    Where rounding hides F, the accuracy is the square root of that of numbers, as far as a double root is known.
     """
     equation = system.point.equation
-    if equation.is_linear or not equation.space.size or system.inverse is None:
+    if equation.is_linear or not equation.space.size:
         return
-    space, inverse = equation.space, system.inverse
+    found = system.weakest()
+    if found is None:
+        return
+    space, (weakest, weights) = equation.space, found
     x = space.join([part.array for part in system.point.unknowns])
-    weakest = inverse.weakest()
     typical = np.where(x != 0.0, np.abs(x), norm(x))
     with np.errstate(all="ignore"):
         share = float(np.nanmax(np.abs(weakest) / typical))
-        size = max(norm(inverse.rows * system.point.residual), np.sqrt(space.eps) / share)
-        rise = inverse.matrix @ (size * weakest)
+        size = max(norm(weights * system.point.residual), np.sqrt(space.eps) / share)
+        rise = system.point.times(size * weakest)
         there = Linearization(equation, space.split(x + size * weakest), args, captured=None)
         change = there.times(size * weakest) - rise
-    if norm(inverse.rows * change) > 0.25 * norm(inverse.rows * rise):
+    if norm(weights * change) > 0.25 * norm(weights * rise):
         raise LinearAlgebraError(
             f"{equation.name}: {equation.matrix} is singular: it is no larger than its change within the accuracy of "
             "the answer, as at a double root, so the answer has no derivative by the parameters. Move away from the "

@@ -40,10 +40,57 @@ def unsolved(equation: Equation, solver: str, iterations: int, what: str) -> Con
     )
 
 
+def typical_sizes(x: NDArray, start: NDArray) -> NDArray:
+    """Return how large the elements of x are among each other, where zeros are as large as the others.
+
+    The start tells the units, and only these: an element that started smaller than the others is expected to be so.
+    """
+    units = np.where(start != 0.0, np.abs(start), norm(start) or 1.0)
+    with np.errstate(over="ignore"):
+        return np.minimum(norm(x), norm(x / units) * units)
+
+
+def is_settled(step: NDArray, before: NDArray | None, x: NDArray, eps: float) -> bool:
+    """Return whether each element of x stands after a step, measured by its own size.
+
+    Steps of Newton's method shrink quadratically: from this one and the one before it, the next is known.
+    """
+    sizes, step = np.abs(x), np.abs(step)
+    stands = step <= 4 * eps * sizes
+    if before is not None:
+        with np.errstate(all="ignore"):
+            stands |= (step <= eps**0.6 * sizes) & (step * (step / before) ** 2 <= eps * sizes)
+    return bool(stands.all())
+
+
+def is_near(step: NDArray, x: NDArray, eps: float) -> bool:
+    """Return whether a step changes no more than half of the digits of any element of x."""
+    return bool((np.abs(step) <= 4 * np.sqrt(eps) * np.abs(x)).all())
+
+
+def is_within_rounding(step: NDArray, x: NDArray, start: NDArray, eps: float) -> bool:
+    """Return whether a step that leads nowhere is what rounding in F makes of none."""
+    # Zeros have no digits of their own: those of the other elements, and of the start, are in their equations.
+    floor = eps**0.7 * typical_sizes(x, start) + 10 * eps * max(1.0, norm(start))
+    return is_near(step[np.abs(step) > floor], x[np.abs(step) > floor], eps)
+
+
+def vanishing(equation: Equation, x: NDArray, start: NDArray, step: NDArray, args: Args) -> NDArray | None:
+    """Return x with zeros for elements that shrink and shrink, if F is zero there; else None."""
+    eps = equation.space.eps
+    is_shrinking = np.abs(step) > eps**0.6 * np.abs(x)
+    if norm(step[is_shrinking]) > eps * max(norm(x), norm(start)):
+        return None
+    rounded = np.where(is_shrinking, 0.0, x)
+    with np.errstate(all="ignore"):
+        return None if equation.at(rounded, args).any() else rounded
+
+
 def newton(equation: Equation, start: NDArray, args: Args, method: str, iterations: int) -> NDArray:
     """Find a root by Newton's method, with shorter steps where a full one does not lead down."""
     eps = equation.space.eps
     x = start
+    before = None
     for number in range(iterations):
         point = Linearization(equation, equation.space.split(x), args, captured=None)
         residual = point.residual
@@ -51,17 +98,24 @@ def newton(equation: Equation, start: NDArray, args: Args, method: str, iteratio
             raise not_finite(equation)
         if not residual.any():
             return x
-        step, is_exact = newton_step(System(point, method, is_positive=False), residual)
-        scale = max(norm(x), norm(start))
-        trial = _descend(equation, x, step, residual, args)
+        system = System(point, method, is_positive=False)
+        step, is_exact = newton_step(system, residual)
+        trial = _descend(equation, x, step, residual, args, np.ones_like(x))
+        if trial is None and is_exact and system.method == "dense" and not is_near(step, x, eps):
+            # Rounding in one equation may hide the descent of another, which has smaller units.
+            trial = _descend(equation, x, step, residual, args, _row_weights(point.matrix()))
         if trial is None:
             # Rounding hides any further descent: this is the answer, or a place where there is none near.
-            if is_exact and norm(step) <= max(np.sqrt(eps) * scale, 10 * eps):
+            if is_exact and is_within_rounding(step, x, start, eps):
                 return x
             raise unsolved(equation, "Newton's method", number + 1, f"|F| is stuck at {norm(residual):.1e}")
         x = trial
-        if norm(step) <= eps**0.6 * scale:
+        if is_settled(step, before, x, eps):
             return x
+        zero = vanishing(equation, x, start, step, args)
+        if zero is not None:
+            return zero
+        before = step
     raise unsolved(equation, "Newton's method", iterations, f"|F| is still {norm(equation.at(x, args)):.1e}")
 
 
@@ -79,14 +133,22 @@ def newton_step(system: System, residual: NDArray, tolerance: float | None = Non
     return step, norm(residual - matrix @ step) <= 1e-3 * norm(residual)
 
 
-def _descend(equation: Equation, x: NDArray, step: NDArray, residual: NDArray, args: Args) -> NDArray | None:
-    """Return a point along a step where F is smaller; None if there is none."""
-    before = float(np.linalg.norm(residual))
+def _row_weights(matrix: NDArray) -> NDArray:
+    """Return weights of equations that make the largest derivative of each one."""
+    sizes = np.abs(matrix).max(axis=1, initial=0.0)
+    return 1.0 / np.where(sizes > 0.0, sizes, 1.0)
+
+
+def _descend(
+    equation: Equation, x: NDArray, step: NDArray, residual: NDArray, args: Args, weights: NDArray
+) -> NDArray | None:
+    """Return a point along a step where F, weighted, is smaller; None if there is none."""
+    before = float(np.linalg.norm(weights * residual))
     share = 1.0
     with np.errstate(all="ignore"):
         for _ in range(HALVINGS):
             trial = x - share * step
-            if float(np.linalg.norm(equation.at(trial, args))) <= (1.0 - ENOUGH * share) * before:
+            if float(np.linalg.norm(weights * equation.at(trial, args))) <= (1.0 - ENOUGH * share) * before:
                 return trial
             share /= 2.0
     return None

@@ -40,9 +40,9 @@ def root(
         x0: where the solver starts, a tensor, an array, a number or a tree; the answer has its form.
         *args: arguments of the function: tensors, trees and anything else.
         solver: finds the answer: takes a function of x alone and the start, both as arrays, and returns the answer, or
-            an object with x and success as SciPy's solvers do. By default Newton's method.
+            what SciPy's solvers return. By default Newton's method.
         linear: how linear systems are solved: "dense", "cg", "gmres" or "auto", by the number of unknowns.
-        tol: how far from the answer a solver may stop, in parts of the size of x; by default 1e-5.
+        tol: how far from the answer a solver may stop, in parts of the size of each element of x; by default 1e-5.
         max_iterations: of the default solver.
 
     Raises:

@@ -39,17 +39,24 @@ class System:
         self.point = point
         self.name = point.equation.name
         self.is_positive = is_positive
+        #: Whether a matrix may take over where products fail.
+        self.is_free = method == "auto" and point.space.size <= _DOUBTFUL_UNKNOWNS
         if method == "auto":
-            few = point.space.size <= _DENSE_UNKNOWNS
+            few = point.space.size <= _DENSE_UNKNOWNS or point.equation.wants_matrix
             method = "dense" if few else "cg" if is_positive else "gmres"
         self.method = method
         self.eps = point.space.eps
         self._inverse: Inverse | None = None
+        #: The solution of the transposed system for a random right-hand side, if products gave one.
+        self._weak_side: NDArray | None = None
 
     @property
     def inverse(self) -> "Inverse | None":
         """The inverse of F_x, made on first use; None for methods that work by products."""
-        if self.method == "dense" and self._inverse is None:
+        return self._made_inverse() if self.method == "dense" else self._inverse
+
+    def _made_inverse(self) -> "Inverse":
+        if self._inverse is None:
             self._inverse = Inverse(self.point.equation, self.point.matrix(), self.is_positive)
         return self._inverse
 
@@ -58,7 +65,13 @@ class System:
         inverse = self.inverse
         if inverse is not None:
             return inverse.solve(b, is_transposed)
-        return np.stack([self._iterate(column, is_transposed, tolerance) for column in b.T], axis=1)
+        try:
+            return np.stack([self._iterate(column, is_transposed, tolerance) for column in b.T], axis=1)
+        except LinearAlgebraError:
+            if not self.is_free:
+                raise
+        self.point.equation.wants_matrix = True
+        return self._made_inverse().solve(b, is_transposed)
 
     def _iterate(self, b: NDArray, is_transposed: bool, tolerance: float | None) -> NDArray:
         found = self._iterated(b, is_transposed, tolerance or self.eps**0.7)
@@ -85,18 +98,33 @@ class System:
         b = np.random.default_rng(0).normal(size=self.point.space.size)
         found = self._iterated(b, True, 1e-3 / math.sqrt(len(b)))
         if found.curvature is None and found.residual <= 1e-3 / math.sqrt(len(b)):
+            self._weak_side = found.x
             return
         scale = float(np.linalg.norm(self.point.transposed_times(b)) / np.linalg.norm(b))
         if found.curvature is not None and found.curvature < -math.sqrt(self.eps) * scale:
             self._raise_negative(found.curvature)
         if len(b) <= _DOUBTFUL_UNKNOWNS:
-            Inverse(self.point.equation, self.point.matrix(), self.is_positive)
+            self._made_inverse()
             return
         rest = b - self.point.transposed_times(found.x)
         if np.linalg.norm(self.point.times(rest)) <= math.sqrt(self.eps) * scale * np.linalg.norm(rest):
             most = int(np.argmax(np.abs(rest)))
             raise_singular(self.point.equation, f"it is zero along a direction, most of it along element {most} of x")
         self._raise_unsolved(found)
+
+    def weakest(self) -> tuple[NDArray, NDArray] | None:
+        """Return the direction of x on which the equations depend least, about, and weights of the equations.
+
+        Products find it by a step of inverse iteration; None if they do not.
+        """
+        if self.inverse is not None:
+            return self.inverse.weakest(), self.inverse.rows
+        if self._weak_side is None:
+            return None
+        size = float(np.abs(self._weak_side).max())
+        found = self._iterated(self._weak_side / size, False, 0.05)
+        weights = np.ones_like(found.x)
+        return (found.x, weights) if found.curvature is None and found.residual <= 0.1 else None
 
     def _raise_unsolved(self, found: Result) -> NoReturn:
         raise LinearAlgebraError(

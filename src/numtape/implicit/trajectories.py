@@ -17,7 +17,7 @@ from ..tensors import Tensor
 from ..transforms.loop_states import tensors_of, with_tensors
 from ..transforms.loops import checkpoint_loop
 from .capturing import Watcher, alone, on_tape
-from .equations import Space, as_output
+from .equations import Space, as_output, stacked_alike
 from .runge_kutta import Field, Leaves, Method, step
 from .stepping import Stepper
 
@@ -35,7 +35,7 @@ class RightSide:
     def __call__(self, t: Any, y: Leaves, args: tuple[Any, ...]) -> Leaves:
         """Return the leaves of the slope."""
         out = self.function(t, self.space.as_tree(y), *args)
-        leaves = [as_output(self.title, leaf) for leaf in tree.leaves(out)]
+        leaves = stacked_alike(self.space, out, [as_output(self.title, leaf) for leaf in tree.leaves(out)])
         shapes = [leaf.shape for leaf in leaves]
         if shapes != self.space.shapes:
             raise ShapeError(

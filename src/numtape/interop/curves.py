@@ -16,7 +16,10 @@ from ..ops import solve
 from .functions import Residuals
 from .results import CurveFit
 from .squares import fit
-from .vectors import Layout, flat
+from .vectors import Layout, flat, is_numbers
+
+#: What SciPy's `curve_fit` takes, as it is there by default and always here.
+_USUAL = {"check_finite": True, "nan_policy": None, "full_output": False}
 
 
 def curve_fit(
@@ -37,7 +40,7 @@ def curve_fit(
     Args:
         function: the model. With `p0` a dict, a dataclass or another tree with names it is called as
             ``function(xdata, parameters)``; with a list, a tuple or an array, as ``function(xdata, *parameters)``.
-        xdata: passed on to `function` as it is.
+        xdata: passed on to `function`: as it is, but for a range, a list or a tuple of numbers, which become an array.
         ydata: what was observed: a tensor or an array of the shape that `function` returns, or a tree of them.
         p0: where to start; ones if not given, as many as `function` has arguments after the first.
         sigma: the standard deviations of `ydata`, or the covariance matrix of its elements.
@@ -47,7 +50,8 @@ def curve_fit(
         method: "lm" (by default without bounds), "trf" (with bounds) or "dogbox".
         polish: whether to go on from SciPy's answer with Newton's steps, which use exact second derivatives, for all
             digits that rounding leaves; without bounds and with the linear loss.
-        **options: the others of `scipy.optimize.least_squares`: `loss`, `ftol`, `xtol`, `gtol`, `max_nfev`, ...
+        **options: the others of `scipy.optimize.least_squares`: `loss`, `ftol`, `xtol`, `gtol`, `max_nfev`, ...; and
+            `maxfev`, as SciPy's `curve_fit` calls the last.
 
     Returns:
         A `CurveFit`: the parameters `x` in the structure of `p0`, their `covariance`, `errors` and `names`, the
@@ -69,6 +73,7 @@ def curve_fit(
         raise OperandError(f"{name}: wants a function, not {type(function).__name__}.")
     p0 = _ones(function) if p0 is None else p0
     layout = Layout(name, "p0", p0)
+    xdata, ydata = _as_array(xdata), _as_array(ydata)
     is_spread = isinstance(p0, list | np.ndarray | Value) or type(p0) is tuple
     observed = _observed(ydata)
     weigh = _weights(sigma, observed)
@@ -82,9 +87,24 @@ def curve_fit(
     chosen = method or ("lm" if bounds is None else "trf")
     if is_spread:
         layout.names = _names(function, layout)
+    options = _renamed(options)
     problem = Residuals(name, residuals, layout, ())
     answer: CurveFit = fit(CurveFit, problem, bounds, {"method": chosen, **options}, polish, not absolute_sigma)
     return answer
+
+
+def _as_array(given: Any) -> Any:
+    """Return a range, or numbers in lists and tuples, as an array, and anything else as it is."""
+    return np.asarray(given, np.float64) if isinstance(given, range) or is_numbers(given) else given
+
+
+def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of SciPy's `curve_fit` as those of its `least_squares`, without those that ask for the usual."""
+    kept = {key: value for key, value in options.items() if key not in _USUAL or value is not _USUAL[key]}
+    if "maxfev" in kept and "max_nfev" in kept:
+        raise ArgumentError("curve_fit: maxfev and max_nfev are the same; give one of them.")
+    most = kept.pop("maxfev", 0)
+    return {**kept, "max_nfev": most} if most else kept  # To SciPy, 0 says that the method decides.
 
 
 def _ones(function: Callable[..., Any]) -> NDArray:

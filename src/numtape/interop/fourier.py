@@ -41,11 +41,18 @@ def fftconvolve(a: Any, b: Any, mode: str = "full", axes: int | Sequence[int] | 
         raise ArgumentError(f"fftconvolve: mode is {mode!r}; it is full, same or valid.")
     chosen = _as_axes(axes, a.ndim)
     rest = [axis for axis in range(-a.ndim, 0) if axis not in chosen]
-    if any(b.shape[axis] not in (1, a.shape[axis]) and (mode == "same" or a.shape[axis] != 1) for axis in rest):
+    if any(b.shape[axis] not in (1, a.shape[axis]) and a.shape[axis] != 1 for axis in rest):
         raise ShapeError(
             f"fftconvolve: a has shape {a.shape} and b {b.shape}; along axes that are not convolved, lengths must be "
-            "equal, or 1 (of b alone if mode is 'same')."
+            "equal, or 1."
         )
+    if 0 in (*a.shape, *b.shape):
+        given: Any = a if isinstance(a, Value) else b
+        return given.reshape((-1,))[:0]  # As SciPy's: nothing, along one axis.
+    for axis in rest:
+        if mode == "same" and a.shape[axis] < b.shape[axis]:
+            # The middle is kept along these axes too, so that the shape is that of a.
+            b = b[(..., slice((b.shape[axis] - 1) // 2, (b.shape[axis] + 1) // 2), *[slice(None)] * (-1 - axis))]
     return fft_convolution(a, b, mode=mode, axes=chosen)
 
 
@@ -109,7 +116,5 @@ def _cost(out: Any, a: Shape, b: Shape, *, mode: str, axes: tuple[int, ...]) -> 
 )
 def fft_convolution(a: NDArray, b: NDArray, /, *, mode: str, axes: tuple[int, ...]) -> NDArray:
     """Return the convolution of two real arrays along axes that count from the end."""
-    if not all(a.shape[axis] and b.shape[axis] for axis in axes):
-        raise ShapeError(f"fftconvolve: a has shape {a.shape} and b {b.shape}; both must have elements to convolve.")
     out = scipy_part("fftconvolve", "signal").fftconvolve(a, b, mode=mode, axes=axes)
     return np.asarray(out)

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._typing import NDArray, Shape
 from ..core.value import Value
-from ..errors import ArgumentError, DtypeError, NotDifferentiableError, OperandError
+from ..errors import ArgumentError, DtypeError, NotDifferentiableError, OperandError, ShapeError
 from ..transforms.custom_ops import custom_op
 from .loading import scipy_part
 from .sparse_products import Pattern, as_columns, batched_columns, check_rows, from_columns, sparse_product
@@ -48,6 +48,7 @@ def linear_operator(a: Any, shape: Shape | None = None) -> "Operator":
     if isinstance(a, Value):
         raise OperandError(f"{name}: a is a tensor; multiply tensors with @, or give its sparse parts.")
     if sparse.issparse(a):
+        check_matrix(name, a)
         _check_real(name, a.dtype)
         rows = sparse.csr_array(a)
         values = rows.data if rows.dtype.kind == "f" else rows.data.astype(np.float64)
@@ -61,6 +62,12 @@ def linear_operator(a: Any, shape: Shape | None = None) -> "Operator":
         ) from error
     _check_real(name, found.dtype)
     return Applied(found)
+
+
+def check_matrix(name: str, a: Any) -> None:
+    """Raise unless a sparse array has two axes."""
+    if a.ndim != 2:
+        raise ShapeError(f"{name}: a is a sparse array of shape {a.shape}; it must have two axes, as a matrix has.")
 
 
 def _from_parts(name: str, parts: tuple[Any, ...], shape: Shape | None) -> "Sparse":
@@ -100,11 +107,22 @@ class Operator:
         raise NotImplementedError
 
     def __matmul__(self, x: Any) -> Any:
-        return self.apply(x if isinstance(x, Value) else np.asarray(x))
+        return self.apply(_as_factor(x))
 
     def __rmatmul__(self, x: Any) -> Any:
-        x = x if isinstance(x, Value) else np.asarray(x)
+        x = _as_factor(x)
         return self.T @ x if x.ndim == 1 else (self.T @ x.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+
+def _as_factor(x: Any) -> Any:
+    """Return what a linear operator is multiplied with, a tensor or an array."""
+    if isinstance(x, Operator) or hasattr(x, "tocsr") or hasattr(x, "matvec"):
+        what = "linear operator" if hasattr(x, "matvec") or isinstance(x, Operator) else "sparse matrix"
+        raise OperandError(
+            f"linear_operator: the other operand is a {what} of shape {tuple(x.shape)}; it must be a tensor or an "
+            "array. Apply one after the other, as in L @ (M @ x), or multiply sparse matrices first."
+        )
+    return x if isinstance(x, Value) else np.asarray(x)
 
 
 class Sparse(Operator):

@@ -11,7 +11,6 @@ from ..errors import ArgumentError
 _DERIVATIVES = frozenset(("jac", "hess", "hessp", "jac_sparsity"))
 #: What SciPy's `curve_fit` calls otherwise, or what is always so here.
 _ELSEWHERE = {
-    "maxfev": "write max_nfev",
     "full_output": "the answer always has all of it: fun, message, and SciPy's result as scipy",
     "check_finite": "observations are always checked; leave out those that are not finite",
     "nan_policy": "observations are always checked; leave out those that are not finite",

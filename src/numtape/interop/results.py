@@ -98,6 +98,12 @@ class CurveFit(Fit):
     def __iter__(self) -> Any:
         return iter((self.x, self.covariance))
 
+    def __getitem__(self, index: Any) -> Any:
+        return (self.x, self.covariance)[index]
+
+    def __len__(self) -> int:
+        return 2
+
 
 def verdict(name: str, result: Any) -> tuple[bool, str]:
     """Return whether a solver converged to something finite, and why it stopped; warn if it did not."""

@@ -10,8 +10,11 @@ from ..core.value import Value
 from ..errors import LinearAlgebraError, OperandError, ShapeError
 from ..transforms.custom_ops import custom_op
 from .loading import scipy_part
-from .operators import sparse_parts
+from .operators import check_matrix, sparse_parts
 from .sparse_products import Pattern, as_columns, batched_columns, check_rows, from_columns, outer, sparse_product
+
+#: How often rows and columns are scaled, by turns, to bring their largest elements to 1.
+_SCALINGS = 5
 
 
 def spsolve(a: Any, b: Any) -> Any:
@@ -25,7 +28,7 @@ def spsolve(a: Any, b: Any) -> Any:
         b: a tensor or an array: a vector of shape (n,), or matrices of shape (..., n, k).
 
     Raises:
-        LinearAlgebraError: if the matrix is singular.
+        LinearAlgebraError: if the matrix is singular, exactly or up to rounding.
 
     Example:
         >>> import scipy.sparse
@@ -49,6 +52,7 @@ def spsolve(a: Any, b: Any) -> Any:
                 f"{name}: a is a {type(a).__name__}; it must be a sparse matrix or a tuple (data, indices, indptr). "
                 "Use nt.solve for dense matrices."
             )
+        check_matrix(name, a)
         rows = sparse.csr_array(a)
         values, pattern = rows.data, System(name, rows.indices, rows.indptr, rows.shape)
     if pattern.shape[0] != pattern.shape[1]:
@@ -74,13 +78,43 @@ class System(Pattern):
         linalg = scipy_part(self.name, "sparse.linalg")
         if not np.all(np.isfinite(values)):
             raise LinearAlgebraError(f"{self.name}: the matrix of shape {self.shape} contains NaN or infinity.")
+        matrix = self.matrix(values.astype(np.float64)).tocsc()
         try:
-            return linalg.splu(self.matrix(values.astype(np.float64)).tocsc())
+            factors = linalg.splu(matrix)
         except RuntimeError as error:
             raise LinearAlgebraError(
                 f"{self.name}: the matrix of shape {self.shape} is singular; check its pattern, or add a small "
                 "multiple of the identity."
             ) from error
+        condition = _condition(linalg, matrix, factors) if self.shape[0] else 1.0
+        if not condition < 0.1 / np.finfo(np.float64).eps:
+            raise LinearAlgebraError(
+                f"{self.name}: the matrix of shape {self.shape} is singular up to rounding: its condition number is "
+                f"{condition:.1e}, so no digit of a solution is right. Fix what it leaves open, as the level of a "
+                "function of which it knows only differences, or add a small multiple of the identity."
+            )
+        return factors
+
+
+def _condition(linalg: Any, matrix: Any, factors: Any) -> float:
+    """Return the condition number of a matrix, about, scaled so that the units of unknowns and equations do not matter.
+
+    The factors give products with the inverse, and a few of these its norm.
+    """
+    rows, columns, scaled = np.ones(matrix.shape[0]), np.ones(matrix.shape[0]), abs(matrix)
+    for _ in range(_SCALINGS):
+        scales = [np.sqrt(scaled.max(axis=axis).toarray().ravel()) for axis in (1, 0)]
+        scaled = (scaled / scales[0][:, None] / scales[1]).tocsc()
+        rows, columns = rows * scales[0], columns * scales[1]
+    inverse = linalg.LinearOperator(
+        matrix.shape,
+        matvec=lambda x: columns * factors.solve(rows * x.ravel()),
+        rmatvec=lambda x: rows * factors.solve(columns * x.ravel(), trans="T"),
+        dtype=np.float64,
+    )
+    # With one vector at a time no random numbers are drawn.
+    with np.errstate(all="ignore"):
+        return float(scaled.sum(axis=0).max()) * float(linalg.onenormest(inverse, t=1))
 
 
 def _solution_cost(out: Any, *shapes: Any, pattern: Pattern, transposed: bool) -> int:

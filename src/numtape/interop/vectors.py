@@ -38,7 +38,7 @@ class Layout:
 
     def __init__(self, name: str, title: str, given: Any) -> None:
         self.title = title
-        self.tree = np.asarray(given) if _is_numbers(given) else given
+        self.tree = np.asarray(given) if is_numbers(given) else given
         self.leaves = tree.leaves(self.tree)
         paths = list(_paths(self.tree, ""))
         arrays = [_as_floats(name, f"{title}{path}", leaf) for path, leaf in zip(paths, self.leaves, strict=True)]
@@ -88,7 +88,7 @@ def flat(out: Any) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _is_numbers(given: Any) -> bool:
+def is_numbers(given: Any) -> bool:
     """Say whether something is a list or tuple of plain numbers, nested at will."""
     if type(given) not in (list, tuple) or not given:
         return False

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._typing import Array, DtypeLike
 from ..core.context import casting, current
-from ..core.effects import will_update
+from ..core.effects import note_update, will_update
 from ..core.write import mark_written
 from ..creation import ones, zeros
 from ..dtypes import HALF_DTYPES, as_dtype, default_dtype, float32
@@ -117,6 +117,7 @@ class _BatchNorm(_Affine):
         else:
             result = self._normalise(x, True, momentum)
         if all(np.isfinite(each.array).all() for each in statistics):
+            note_update(result, [*zip(statistics, before, strict=True), (count, count.array.copy())])
             will_update(count.array)
             with no_grad():
                 count += 1

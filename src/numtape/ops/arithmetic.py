@@ -139,6 +139,7 @@ def positive(x: Array, /) -> Array:
 @elementwise(
     np.square,
     partials={"x": lambda g, x: g * (x + x)},
+    precision="widen",
     numpy=np.square,
     samples=lambda: unary_samples(),
 )

@@ -12,6 +12,7 @@ from ..core.declare import composed, face_of, linear
 from ..core.op import Structure
 from ..core.terms import Terms
 from ..errors import ArgumentError, AxisError, ShapeError
+from .casting import in_dtype_of
 from .joining import concat
 from .padding import pad_zeros
 from .reductions import sum
@@ -229,6 +230,7 @@ def _trapezoids(name: str, y: Array, x: Array, dx: Array, axis: int) -> Array:
     sums = _part(y, axis, 1, None) + _part(y, axis, None, -1)
     if x is None:
         return sums * (dx * 0.5)
+    x = in_dtype_of(y, x)
     lengths = shape_of(x)
     if len(lengths) == 1:
         if lengths != (shape[axis],):

@@ -27,7 +27,7 @@ from .systems import (
 )
 
 #: How far a matrix may be from symmetric, in parts of its largest element, to be taken for its symmetric part.
-_ASYMMETRY = 0.05
+_ASYMMETRY = 1e-2
 _ASYMMETRIC = "is not symmetric; pass (x + x.mT) / 2, or fill the triangle that is missing"
 
 

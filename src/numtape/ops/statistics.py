@@ -10,6 +10,7 @@ from ..core import batching
 from ..core.declare import composed, differentiable
 from ..core.op import Structure
 from ..errors import ArgumentError, ShapeError
+from .casting import in_dtype_of
 from .reductions import (
     add_reduce,
     axis_out_of_bounds,
@@ -296,6 +297,7 @@ def average(x: Array, axis: Axis = None, weights: Array | None = None, *, keepdi
     """
     if weights is None:
         return mean(x, axis=axis, keepdims=keepdims)
+    weights = in_dtype_of(x, weights)
     shape, given = np.shape(x), np.shape(weights)
     if given != shape:
         if not isinstance(axis, int) or given != (shape[axis],):

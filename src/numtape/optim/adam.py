@@ -136,6 +136,12 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay=True, **settings)
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state; that of Adam makes no Adam of it."""
+        super().load_state_dict(state)
+        for group in self.param_groups:
+            group["decoupled_weight_decay"] = True
+
 
 class NAdam(Optimizer):
     """Adam with Nesterov's momentum.

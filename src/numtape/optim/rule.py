@@ -207,16 +207,17 @@ class Rule:
         dtype = widened(param.dtype)
         state = dict(state)
         master = state.pop(MASTER, None)
-        given = {name: _read_only(value) if isinstance(value, Value) else value for name, value in state.items()}
+        # Copies, which a rule may write to: a step that is interrupted leaves everything as it was.
+        given = {name: _copied(value) if isinstance(value, Value) else value for name, value in state.items()}
         options = {name: group[name] for name in self._update_options if name in group}
-        seen: Any = _read_only(wrap(param.plain, param.array if master is None else master.array))
+        seen: Any = _copied(param if master is None else master)
         wide = grad.astype(dtype, copy=False)
         if param.extras is not None:
             seen.name = param.extras.name
         with entered(grad=False, scopes=(), tapes=(), watch_all=False):
             result = self._optimizer.update(
                 seen,
-                _read_only(wrap(param.plain, -wide if self._ascends(group) else wide)),
+                wrap(param.plain, -wide if self._ascends(group) else wide.copy()),
                 given,
                 group["lr"],
                 **options,
@@ -251,10 +252,8 @@ def _is_half(dtype: Dtype) -> bool:
     return is_float(dtype) and widened(dtype) != dtype
 
 
-def _read_only(value: Value) -> Any:
-    view = value.array.view()
-    view.flags.writeable = False
-    return wrap(value.plain, view)
+def _copied(value: Value) -> Any:
+    return wrap(value.plain, value.array.copy())
 
 
 def _options(method: Any, leading: int) -> dict[str, bool]:

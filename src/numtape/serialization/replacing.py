@@ -27,6 +27,8 @@ def replace_file(path: str | os.PathLike[str], blocks: Iterable[Any]) -> None:
     """
     # A link keeps pointing where it does.
     target = os.path.realpath(path)
+    if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+        raise OSError(errno.EINVAL, "save: only a file can be replaced, not a pipe or a device", target)
     directory, name = os.path.split(target)
     remove_leftovers(directory)
     temporary, file = _create(directory, name)

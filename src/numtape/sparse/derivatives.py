@@ -56,6 +56,14 @@ class Computer:
         #: The last graph of another signature whose pattern lies within a fixed one.
         self._within: Signature | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what to pickle: the pattern and its plans, but not the signature, since ops are no data.
+
+        The first graph after that has its pattern found again, and compared.
+        """
+        known = None if self.known is None else (Signature((), ()), self.known[1])
+        return {**self.__dict__, "known": known, "_within": None}
+
     def learn(self, outs: Sequence[Value], sources: Sequence[Value]) -> Plans:
         """Return the plans for a graph: those that are known, or new ones."""
         return self._plans(_path(outs, sources))

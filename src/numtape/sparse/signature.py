@@ -50,6 +50,8 @@ def describe_change(before: Signature, after: Signature, path: Path) -> str:
     for old, new, record in zip(before.steps, after.steps, path.records, strict=False):
         if old != new:
             return f"{_change(old, new)} at {record.site}"
+    if not before.steps:
+        return f"{len(after.steps)} ops were recorded, others than when the pattern was found"
     return f"{len(after.steps)} ops were recorded, and {len(before.steps)} when the pattern was found"
 
 

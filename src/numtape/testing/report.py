@@ -85,7 +85,9 @@ class GradientCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict."""
+        """The worst verdict; a forward mode that is not the transpose of reverse mode is a wrong rule too."""
+        if not self.adjoint.is_equal:
+            return Verdict.WRONG
         return max(self.counts, key=SEVERITY.__getitem__, default=Verdict.RIGHT)
 
     def __bool__(self) -> bool:
@@ -100,9 +102,9 @@ class GradientCheck:
 
     def _conclusion(self) -> str:
         numbers = f"largest error {self.max_error:.1e}, tolerance {self.tolerance:.0e}"
-        if self.verdict is Verdict.WRONG:
+        if Verdict.WRONG in self.counts:
             return f"gradients are WRONG: {ADVICE[Verdict.WRONG]}; {numbers}"
-        if self.verdict is not Verdict.RIGHT:
+        if any(verdict is not Verdict.RIGHT for verdict in self.counts):
             found = "; ".join(f"{v}: {ADVICE[v]}" for v in self.counts if v is not Verdict.RIGHT)
             return f"gradients are NOT CERTIFIED: {found}; {numbers}"
         if not self.adjoint.is_equal:

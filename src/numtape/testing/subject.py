@@ -65,10 +65,10 @@ class Shaken(Scope):
         self.rng = rng
 
     def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        out = compute(op, arrays, params)
         # A view must stay one. What picks values does not round them, and its rule may tell by them what it picked.
         if op.facts.aliases or op.facts.kinks or op.facts.structure is Structure.MOVES:
-            return out
+            return compute(op, arrays, params)
+        out = compute(op, arrays, params)
         return tuple(map(self._shaken, out)) if isinstance(out, tuple) else self._shaken(out)
 
     def _shaken(self, array: NDArray) -> NDArray:

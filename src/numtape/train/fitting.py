@@ -66,7 +66,8 @@ def fit(
         schedule: changes the learning rate after each epoch, or each step.
         schedule_by: "epoch" or "step".
         clip_norm: the largest global norm of the gradients.
-        accumulate: how many batches make one step.
+        accumulate: how many batches make one step. Each counts by its size, so that a loss which weights or ignores
+            targets is not quite that of one large batch.
         early_stopping: ends a run that no longer improves.
         folder: where to save states: after each epoch, the `keep` latest ones, and the best one: by what
             `early_stopping` looks at, else by the validation loss, or the loss without validation.
@@ -108,6 +109,8 @@ def fit(
     run.schedule_by = schedule_by
     by = early_stopping or EarlyStopping()
     saved = Checkpoints(folder, keep=keep, mode="max" if by.maximize else "min") if folder is not None else None
+    if early_stopping is not None:
+        early_stopping.reset()
     if resume:
         if saved is None:
             raise ArgumentError("fit: resume is set, but there is no folder to resume from.")

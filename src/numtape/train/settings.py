@@ -6,13 +6,16 @@ from typing import Any
 import numpy as np
 
 from .. import tree
-from ..errors import ArgumentError, OperandError
+from ..core.context import current
+from ..errors import ArgumentError, GradientError, OperandError
 from ..optim import ReduceLROnPlateau
 from .stopping import EarlyStopping
 
 
 def check_settings(**given: Any) -> None:
     """Raise if an argument of `fit` cannot be used; they are given by their names."""
+    if not current().grad:
+        raise GradientError("fit: gradients are switched off here; call it outside of no_grad.")
     _wants("model", given["model"], "an nn.Module", ("train", "eval", "modules", "parameters"))
     _wants("optimizer", given["optimizer"], "an optimizer of nt.optim", ("step", "zero_grad", "param_groups"))
     _check_owner(given["model"], given["optimizer"])

@@ -31,6 +31,10 @@ class EarlyStopping:
         self.monitor = monitor
         self.min_delta = min_delta
         self.maximize = maximize
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all epochs."""
         self.best: float | None = None
         self.waited = 0
 

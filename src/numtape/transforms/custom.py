@@ -245,8 +245,16 @@ class _CustomGradient:
         """Return what the pull function returned as one cotangent for each operand, checked."""
         counts = call.counts()
         holders = [i for i, count in enumerate(counts) if count]
+        # A number before them might as well have been differentiated by: then it would have been the first's.
+        is_clear = not any(isinstance(value, float) for value in call.values[: holders[-1]])
         if isinstance(pulled, tuple) and len(pulled) == len(counts):
             pulled = tuple(pulled[i] for i in holders)
+        elif not is_clear:
+            raise ArgumentError(
+                f"{self.name}: its pull function returned fewer cotangents than there are arguments "
+                f"({', '.join(call.names)}), and the first of these is a number now; return a tuple with one for each, "
+                "None for zeros."
+            )
         elif len(holders) == 1 and not (isinstance(pulled, tuple) and len(pulled) == 1):
             pulled = (pulled,)
         if not isinstance(pulled, tuple) or len(pulled) != len(holders):

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from ..core.apply import apply
 from ..core.context import current
 from ..core.op import NON_DIFFERENTIABLE, Facts, Marker, Op, Structure
 from ..core.value import Value
-from ..errors import ArgumentError, OperandError
+from ..dtypes import is_float
+from ..errors import ArgumentError, DtypeError, OperandError
 from .custom import bind, per_output
 from .custom_rules import Rule
 from .rule_checks import RuleChecks
@@ -101,9 +102,16 @@ def _as_facts(facts: dict[str, Any]) -> Facts:
             known = ", ".join(name.lower() for name in Structure.__members__)
             raise ArgumentError(f"custom_op: there is no structure {structure!r}; the structures are {known}.")
         structure = found["structure"] = Structure[structure.upper()]
+    precision = found.get("precision", "keep")
+    if precision not in ("lower", "widen", "keep"):
+        raise ArgumentError(f"custom_op: there is no precision {precision!r}; the precisions are lower, widen, keep.")
     if structure is Structure.ELEMENTWISE:
         found.setdefault("batch", batching.elementwise)
     if "linear" in found:
+        if isinstance(found["linear"], str) or not isinstance(found["linear"], Iterable):
+            raise ArgumentError(
+                f'custom_op: linear is {found["linear"]!r}; it must name the arguments, as in linear=("x",).'
+            )
         found["linear"] = frozenset(found["linear"])
     return Facts(**{"cost": per_output, **found})
 
@@ -242,6 +250,7 @@ class _Declaration:
         out = self.function(*arrays, **params)
         # Views of the first operand are told by the fact.
         taken = list(arrays[1:] if self.facts.aliases else arrays)
+        self._check_dtypes(out if isinstance(out, tuple) else (out,))
         if not isinstance(out, tuple):
             return self._own(out, taken)
         parts = []
@@ -250,6 +259,15 @@ class _Declaration:
             if not self.facts.aliases:
                 taken.append(part)
         return tuple(parts)
+
+    def _check_dtypes(self, parts: Sequence[Any]) -> None:
+        """Raise if there are rules, and no output that could have a derivative."""
+        dtypes = [np.asarray(part).dtype for part in parts if isinstance(part, np.ndarray | np.generic | float | int)]
+        if dtypes and any(self.given.values()) and not any(map(is_float, dtypes)):
+            raise DtypeError(
+                f"{self.name}: the function of a custom_op returned {dtypes[0]}, which has no derivative, and there "
+                "are rules; return floats, as by astype(x.dtype), or None in place of the rules."
+            )
 
     def _own(self, part: Any, taken: Sequence[Any]) -> Any:
         if not isinstance(part, np.ndarray | np.generic | float | int):

@@ -58,10 +58,14 @@ class GradScaler(DynamicScaler):
         """Return losses times the scale."""
         return super().scale(outputs) if self._is_enabled else outputs
 
-    def unscale_(self, optimizer: Any) -> None:
+    def unscale(self, optimizer: Any) -> None:
         """Divide the gradients of an optimizer's parameters by the scale, in place."""
         if self._is_enabled:
             super().unscale(optimizer)
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Do what `unscale` does."""
+        self.unscale(optimizer)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Let an optimizer step, unless one of its gradients is not finite."""
@@ -75,6 +79,7 @@ class GradScaler(DynamicScaler):
             super().update()
         else:
             self._load({**self._settings(), "scale": getattr(new_scale, "item", lambda: new_scale)()})
+            self._put_statistics_back()
             self._forget_step()
 
     def get_growth_factor(self) -> float:
@@ -112,6 +117,11 @@ class GradScaler(DynamicScaler):
             "growth_interval": self.growth_interval,
             "_growth_tracker": self.good_steps,
         }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned, or PyTorch's; nothing happens if it is not enabled."""
+        if self._is_enabled:
+            super().load_state_dict(saved)
 
     def _load(self, saved: dict[str, Any]) -> None:
         bounds = {"min_scale": self.min_scale, "max_scale": self.max_scale}

@@ -15,8 +15,6 @@ from ..errors import ArgumentError
 
 #: Taking is reading and writing; threads that share a configuration must not get the same numbers.
 _lock = threading.Lock()
-#: The methods of a module in which it draws: one that runs has a path, and one that is being made only its class.
-_METHODS = frozenset(("forward", "__init__"))
 
 
 def stream_of_config(config: DeterministicConfig) -> Stream:
@@ -111,7 +109,7 @@ def _check_place(key: int, place: dict[str, Any], wanted: str) -> None:
 
 
 def running_modules() -> tuple[Any, ...]:
-    """Return the modules whose `forward` or `__init__` is running, outermost first.
+    """Return the modules of which a method is running, outermost first.
 
     They are looked up among the callers when a number is drawn, so that modules that draw none pay nothing.
     """
@@ -119,10 +117,10 @@ def running_modules() -> tuple[Any, ...]:
     frame = sys._getframe(1).f_back
     while frame is not None:
         code = frame.f_code
-        if code.co_name in _METHODS and code.co_argcount:
-            owner = frame.f_locals.get(code.co_varnames[0])
-            # A method of a parent class is still of the same module.
-            if hasattr(owner, "named_modules") and not (found and found[-1] is owner):
+        if code.co_argcount and code.co_varnames[0] == "self":
+            owner = frame.f_locals.get("self")
+            # One method of a module may call another, or that of a parent class.
+            if hasattr(type(owner), "named_modules") and not (found and found[-1] is owner):
                 found.append(owner)
         frame = frame.f_back
     return tuple(reversed(found))

@@ -33,9 +33,12 @@ def first_overflow(target: Record | Value | None, parameters: Sequence[Value]) -
         return ""
     records = collect([target])[::-1]
     with np.errstate(all="ignore"):
-        born = _first_not_finite(records)
+        born, is_sure = _first_not_finite(records)
     if born is not None:
-        return f" The first op that overflowed is {born.op.name}, in {born.dtype}, at {born.site}."
+        which = "The first op" if is_sure else "An op"
+        return f" {which} that overflowed is {born.op.name}, in {born.dtype}, at {born.site}."
+    if not is_sure:
+        return ""
     for parameter in parameters:
         reader = _reader(parameter, records)
         if reader is not None:
@@ -55,17 +58,28 @@ def warn_of_skipped(skipped: int, scale: float, sentence: str) -> None:
     warnings.warn_explicit(text, RuntimeWarning, code.co_filename, line)
 
 
-def _first_not_finite(records: Sequence[Record]) -> Record | None:
-    """Return the oldest record whose result is not finite; None if there is none, or values cannot be made again."""
+def _first_not_finite(records: Sequence[Record]) -> tuple[Record | None, bool]:
+    """Return the oldest record that made something that is not finite, if any, and whether all older values are known.
+
+    Those that were freed cannot be made again if an operand was overwritten since, as by an optimizer's step.
+    """
     made: Made = {}
+    is_sure = True
     for record in records:
+        is_traced = all(link in made for link in record.inputs if type(link) is Record)
         try:
+            if not is_traced and not is_at_hand(record):
+                continue
             out = made[record] = record.array if is_at_hand(record) else run_again(record, made)
         except NumtapeError:  # Freed, or overwritten since.
-            return None
+            is_sure = False
+            continue
         if record.op is not PICK and not all(map(is_finite, out if type(out) is tuple else (out,))):
-            return record
-    return None
+            if is_traced:
+                return record, is_sure
+            # Where that came from is not known, and what follows from it says no more.
+            return None, False
+    return None, is_sure
 
 
 def _reader(parameter: Value, records: Sequence[Record]) -> str | None:

@@ -2,16 +2,16 @@
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
 from .._typing import Dtype, DtypeLike, NDArray
 from ..config import AmpConfig, PrecisionMode
-from ..core.apply import record, tracked_operands
+from ..core.apply import as_operand, record, tracked_operands
 from ..core.context import Scope, casting, current, entered, without_casts
 from ..core.declare import registry
-from ..core.op import Composite, Op
+from ..core.op import Composite, Op, every_op
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import HALF_DTYPES, as_dtype, bfloat16, float16, float32, float64
 from ..errors import ArgumentError, DtypeError, OperandError
@@ -22,6 +22,8 @@ from . import entries
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: Stands where an argument was not given.
+_UNSET: Any = object()
 _CASTABLE = HALF_DTYPES | {float32}
 _DTYPES = {PrecisionMode.FLOAT16: float16, PrecisionMode.BFLOAT16: bfloat16, PrecisionMode.FLOAT32: float32}
 
@@ -86,36 +88,36 @@ class Casting(Scope):
         #: What all ops get, inside of a function that is widened or lowered as a whole.
         self.everything = everything
         self._targets: dict[Op, Dtype | None] = {}
-        #: Whether the op that is about to be computed gets its half operands in float32.
-        self._widens = False
 
     def restart(self) -> None:
         """Forget the copies."""
         self.copies = CastArrays()
 
-    def operands(self, op: Op, operands: Sequence[Any]) -> Sequence[Any]:
-        """Return the operands in the dtype that the op is to run in."""
+    def operands(self, op: Op, operands: Sequence[Any]) -> tuple[Sequence[Any], bool]:
+        """Return the operands in the dtype that the op is to run in, and whether it widens half ones by itself."""
         try:
             target = self._targets[op]
         except KeyError:
             target = self._targets[op] = self._target(op)
         if target is None:
-            return operands
-        positions = range(len(operands)) if op.is_variadic else op.promoted
-        given = [i for i in positions if i < len(operands) and getattr(operands[i], "ndim", None) is not None]
-        if any(operands[i].dtype == float64 and operands[i].ndim for i in given):
-            return operands
+            return operands, False
+        positions = [i for i in (range(len(operands)) if op.is_variadic else op.promoted) if i < len(operands)]
         # Arrays alone are none of our business: derivative rules and NumPy code compute on them.
-        if not any(isinstance(operands[i], Value) for i in given):
-            return operands
-        if target is float32 and not any(isinstance(operands[i], Lifted) for i in given):
-            self._widens = True
-            return operands
+        if not any(isinstance(operands[i], Value) for i in positions):
+            return operands, False
         replaced = list(operands)
+        for i in positions:
+            if isinstance(operands[i], list | tuple):
+                replaced[i] = as_operand(op, operands[i], i)
+        given = [i for i in positions if getattr(replaced[i], "ndim", None) is not None]
+        if any(replaced[i].dtype == float64 and replaced[i].ndim for i in given):
+            return operands, False
+        if target is float32 and not any(isinstance(x, Lifted) for x in operands):
+            return replaced, True
         for i in given:
-            if operands[i].dtype in _CASTABLE and operands[i].dtype != target:
-                replaced[i] = self.cast(operands[i], target)
-        return replaced
+            if replaced[i].dtype in _CASTABLE and replaced[i].dtype != target:
+                replaced[i] = self.cast(replaced[i], target)
+        return replaced, False
 
     def _target(self, op: Op) -> Dtype | None:
         if op is CAST:
@@ -124,13 +126,6 @@ class Casting(Scope):
             return self.everything
         precision = self.overrides.get(op.name, op.facts.precision)
         return None if precision == "keep" else self.dtype if precision == "lower" else float32
-
-    def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Compute an op, on float32 if it is widened."""
-        if self._widens:
-            self._widens = False
-            arrays = tuple(to_float32(x) if isinstance(x, np.ndarray) and x.dtype in HALF_DTYPES else x for x in arrays)
-        return compute(op, arrays, params)
 
     def cast(self, x: Any, dtype: Dtype) -> Any:
         """Return a tensor or an array in another dtype; the half copy of a tensor is made once."""
@@ -168,6 +163,7 @@ class autocast:
         enabled: False for a region in which nothing is cast.
         autocast_ops: the names of further ops to run in `dtype`.
         keep_fp32_ops: the names of further ops to run in float32; it wins over `autocast_ops`.
+        device_type: "cpu", for PyTorch's sake; it may also come first, as there.
 
     Raises:
         DtypeError: if dtype is none of these.
@@ -185,6 +181,7 @@ class autocast:
         dtype('float32')
     """
 
+    @overload
     def __init__(
         self,
         dtype: DtypeLike = bfloat16,
@@ -192,8 +189,37 @@ class autocast:
         *,
         autocast_ops: Iterable[str] = (),
         keep_fp32_ops: Iterable[str] = (),
+        device_type: str = "cpu",
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        device_type: Literal["cpu"],
+        /,
+        dtype: DtypeLike = bfloat16,
+        enabled: bool = True,
+        *,
+        autocast_ops: Iterable[str] = (),
+        keep_fp32_ops: Iterable[str] = (),
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *args: Any,
+        dtype: Any = _UNSET,
+        enabled: Any = _UNSET,
+        autocast_ops: Iterable[str] = (),
+        keep_fp32_ops: Iterable[str] = (),
+        device_type: str = "cpu",
     ) -> None:
-        self.dtype = _as_precision(dtype)
+        if not _is_cpu(device_type):
+            raise ArgumentError(f'autocast: there is no device {device_type!r}; numtape computes on "cpu".')
+        given = args[1:] if args and _is_cpu(args[0]) else args
+        self.dtype = _as_precision(given[0] if given else bfloat16 if dtype is _UNSET else dtype)
+        if len(given) > 2 or (given and dtype is not _UNSET) or (len(given) == 2 and enabled is not _UNSET):
+            raise OperandError("autocast: takes a dtype and whether it is enabled, each once; name the other settings.")
+        enabled = given[1] if len(given) == 2 else True if enabled is _UNSET else enabled
         if not isinstance(enabled, bool | np.bool_):
             raise OperandError(f"autocast: enabled is {enabled!r}; it is True or False.")
         self.enabled = bool(enabled) and self.dtype is not float32
@@ -230,20 +256,25 @@ def casting_of(config: AmpConfig) -> Casting | None:
     return Casting(dtype, overrides) if config.enabled and dtype is not float32 else None
 
 
+def _is_cpu(device: Any) -> bool:
+    return isinstance(device, str) and device.split(":")[0] == "cpu"
+
+
 def _as_precision(dtype: Any) -> Dtype:
     if callable(dtype) and not isinstance(dtype, type):
         raise OperandError("autocast: takes a dtype; write `@nt.autocast()`, with parentheses, to decorate a function.")
     if isinstance(dtype, PrecisionMode):
         return _DTYPES[dtype]
     try:
-        found = as_dtype(dtype)
+        # None would be the default dtype elsewhere.
+        found = None if dtype is None else as_dtype(dtype)
     except DtypeError:
         found = None
     for known in _DTYPES.values():
         if found == known:
             return known
     shown = repr(dtype) if isinstance(dtype, str) else str(found or dtype)
-    device = ", and there is one device, so that it is not named" if dtype in ("cpu", "cuda") else ""
+    device = ", and there is one device, so that it is not named" if dtype == "cuda" else ""
     raise DtypeError(f"autocast: dtype is {shown}; it must be bfloat16, float16, or float32 to cast nothing{device}.")
 
 
@@ -253,6 +284,8 @@ def _overrides(title: str, lower: Iterable[str], widen: Iterable[str]) -> dict[s
     for argument, names, precision in (("autocast_ops", lower, "lower"), ("keep_fp32_ops", widen, "widen")):
         if isinstance(names, str):
             raise OperandError(f"{title}: {argument} is {names!r}; it must be a sequence of names: [{names!r}].")
+        if not isinstance(names, Iterable):
+            raise OperandError(f"{title}: {argument} is {names!r}; it must be a sequence of names of ops.")
         for name in names:
             entry = _entry(title, argument, name)
             if isinstance(entry, Composite) and entry.facts.precision == "keep":
@@ -265,16 +298,18 @@ def _overrides(title: str, lower: Iterable[str], widen: Iterable[str]) -> dict[s
 
 
 def _entry(title: str, argument: str, name: Any) -> Op | Composite:
-    """Return the op or composed function of a name, or of a further spelling."""
-    if isinstance(name, str):
-        if name in registry:
-            return registry[name]
-        for entry in registry.values():
-            if name in entry.facts.also:
-                return entry
+    """Return the op or composed function of a name, or of a further spelling; also one that a user declared."""
+    if isinstance(name, str) and name in registry:
+        return registry[name]
+    # Without the ops that have no function of their own, which nobody calls by name.
+    declared = [op for op in list(every_op) if op.face is not op.forward]
+    entries: list[Op | Composite] = [*registry.values(), *declared]
+    for entry in entries:
+        if name == entry.name or name in entry.facts.also:
+            return entry
     import difflib  # Only for the message.
 
-    spellings = [spelling for entry in registry.values() for spelling in (entry.name, *entry.facts.also)]
+    spellings = {spelling: None for entry in entries for spelling in (entry.name, *entry.facts.also)}
     near = difflib.get_close_matches(str(name), spellings, n=3)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ArgumentError(f"{title}: {argument} has {name!r}, and there is no op of that name.{hint}")

@@ -17,7 +17,7 @@ from ..core.op import NON_DIFFERENTIABLE, Op
 from ..core.reverse import reverse
 from ..core.value import LEAF, Lifted, Value, wrap
 from ..dtypes import FLOAT_DTYPES, is_float
-from ..errors import ArgumentError, GradientError, NotDifferentiableError
+from ..errors import ArgumentError, GradientError, NotDifferentiableError, OperandError
 from ..ops.samples import Sample
 from ..tensors import Tensor
 
@@ -145,6 +145,7 @@ def check_rules(op: Op, operands: Sequence[Any], params: dict[str, Any], given: 
         where: says in messages where the operands come from.
     """
     arrays = [_plain(x) for x in operands]
+    _check_untouched(op, arrays, params)
     told: dict[str, bool] = {}
     with np.errstate(all="ignore"), entered(grad=True, tapes=(), watch_all=False, scopes=()):
         for position in _differentiable(op, arrays):
@@ -163,6 +164,20 @@ def check_rules(op: Op, operands: Sequence[Any], params: dict[str, Any], given: 
             if slope.size > 0.0 or np.any(arrays[position]):
                 told[argument] = slope.size > 0.0
     return told
+
+
+def _check_untouched(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> None:
+    """Raise if the function writes to an operand."""
+    before = [x.copy() if isinstance(x, np.ndarray) else x for x in arrays]
+    with np.errstate(all="ignore"):
+        given = [x.copy() if isinstance(x, np.ndarray) else x for x in before]
+        compute(op, given, params)
+    for argument, x, y in zip(op.arguments, before, given, strict=True):
+        if isinstance(x, np.ndarray) and not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
+            raise OperandError(
+                f"{op.name}: the function of a custom_op writes to its operand {argument!r}, which others hold; write "
+                "to a copy."
+            )
 
 
 def _compare(op: Op, argument: str, kind: str, value: float, slope: _Slope, where: str) -> None:

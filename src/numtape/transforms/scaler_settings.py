@@ -8,12 +8,26 @@ import numpy as np
 
 from ..errors import ArgumentError
 
+#: The smallest number that float32 holds in full precision.
+_SMALLEST = float(np.finfo(np.float32).tiny)
+
 
 def as_scale(name: str, value: Any) -> float:
-    """Return a scale that float32 can hold."""
-    if not _is_number(value) or not 0.0 < value <= float(np.finfo(np.float32).max):
-        raise ArgumentError(f"LossScaler: {name} is {value!r}; it must be a positive number that float32 can hold.")
+    """Return a scale that float32 can hold in full precision, as it can the inverse."""
+    if not _is_number(value) or not _SMALLEST <= value <= 1.0 / _SMALLEST:
+        raise ArgumentError(
+            f"LossScaler: {name} is {value!r}; it must be a number from 2**-126 to 2**126, so that float32 can hold it "
+            "and its inverse."
+        )
     return float(value)
+
+
+def check_bounds(name: str, scale: float, least: float, most: float) -> None:
+    """Raise for a scale that does not lie between its bounds."""
+    if not least <= scale <= most:
+        raise ArgumentError(
+            f"LossScaler: {name} is {scale!r}; it must lie between min_scale ({least!r}) and max_scale ({most!r})."
+        )
 
 
 def as_count(name: str, value: Any, least: int = 1) -> int:

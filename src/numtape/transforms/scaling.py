@@ -13,20 +13,23 @@ import numpy as np
 from .. import tree
 from ..config import AmpConfig, PrecisionMode
 from ..core.gradients import link_of
+from ..core.reverse import collect
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, GradientError, OperandError
 from ..kernels.halves import to_half
 from .overflow import first_overflow, is_finite, warn_of_skipped
 from .retained import Retained
-from .scaler_settings import as_backoff, as_count, as_growth, as_scale
+from .scaler_settings import as_backoff, as_count, as_growth, as_scale, check_bounds
 from .unscaling import (
+    Statistics,
     Step,
+    check_not_late,
     check_not_scaled,
     check_unscaled,
+    graph_behind,
     is_spent,
     mark_scaled,
-    parameters_behind,
     parameters_of,
     spent_gradients,
     unscale_gradient,
@@ -74,11 +77,18 @@ class LossScaler:
         self._loss: Any = None
         #: The parameters behind losses, and how often each had been written to when its first loss was scaled.
         self._watched: dict[int, tuple[weakref.ref[Value], int]] = {}
+        #: The parameters whose gradients were unscaled before a loss in front of them was scaled, and those gradients,
+        #: as in `_spent`: a backward of that loss would add to them what is not unscaled.
+        self._late: set[int] = set()
+        self._early: dict[int, tuple[weakref.ref[Value], int]] = {}
+        #: What batch normalisation has changed on the way to losses.
+        self._statistics = Statistics()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy continues from: all but the step that is under way, which belongs to this process."""
-        fresh = {"_is_scaled": False, "_steps": {}, "_spent": {}, "_unscaled": {}, "_loss": None, "_watched": {}}
-        return {**self.__dict__, **fresh}
+        fresh: dict[str, Any] = {"_is_scaled": False, "_loss": None, "_late": set(), "_statistics": Statistics()}
+        none = ("_steps", "_spent", "_unscaled", "_watched", "_early")
+        return {**self.__dict__, **fresh, **{name: {} for name in none}}
 
     def get_scale(self) -> float:
         """Return the factor by which losses are multiplied now."""
@@ -103,7 +113,12 @@ class LossScaler:
         if losses:
             self._is_scaled = True
             self._loss = link_of(losses[0]) if self._loss is None else self._loss
-        self._watched = {**parameters_behind(losses), **self._watched}
+        records, behind = graph_behind(losses)
+        self._statistics.add(records, behind)
+        unscaled = [parameter for key, (parameter, _) in self._unscaled.items() if key in behind.keys() - self._late]
+        self._late.update(map(id, unscaled))
+        self._early.update(spent_gradients(unscaled))
+        self._watched = {**behind, **self._watched}
         return tree.map(lambda each: mark_scaled(self._times_scale(each)), loss)
 
     def _times_scale(self, loss: Any) -> Any:
@@ -160,7 +175,8 @@ class LossScaler:
             What the optimizer's `step` returns; None if it was skipped.
 
         Raises:
-            GradientError: if it stepped already since the last update, or there are no gradients.
+            GradientError: if it stepped already since the last update, there are no gradients, or a scaled loss was
+                added to them after they were unscaled.
         """
         title = f"{type(self).__name__}.step"
         known = self._steps.get(id(optimizer))
@@ -174,8 +190,10 @@ class LossScaler:
         if known is None:
             self.unscale(optimizer)
             known = self._steps[id(optimizer)]
+        check_not_late(title, [p for p in parameters_of(title, optimizer) if id(p) in self._late], self._early)
+        result = None if known.overflow else optimizer.step(*args, **kwargs)
         known.has_stepped = True
-        return None if known.overflow else optimizer.step(*args, **kwargs)
+        return result
 
     def update(self) -> None:
         """End a step: adapt the scale to whether gradients overflowed. Once for all optimizers.
@@ -192,8 +210,14 @@ class LossScaler:
         overflow = any(step.overflow for step in self._steps.values())
         bad = [parameter for parameter, is_fine in self._unscaled.values() if not is_fine]
         loss = self._loss
+        self._put_statistics_back()
         self._forget_step()
         self._end_step(overflow, lambda: first_overflow(loss, bad))
+
+    def _put_statistics_back(self) -> None:
+        """Leave running statistics as they were before the forward where optimizers do not step."""
+        skipped = [step.optimizer for step in self._steps.values() if step.overflow]
+        self._statistics.put_back(id(p) for each in skipped for p in parameters_of(type(self).__name__, each))
 
     def _end_step(self, overflow: bool, find: Callable[[], str]) -> None:
         """Adapt the scale and count; `find` names the first op that overflowed, for a warning."""
@@ -236,6 +260,9 @@ class LossScaler:
                 retained.deliver(factor)
         if bad:
             found.clear()
+            statistics = Statistics()
+            statistics.add(collect([link_of(target) for target in targets]), ())
+            statistics.put_back()
         parameters = [link for link in bad if isinstance(link, Value)]
         self._end_step(bool(bad), lambda: first_overflow(link_of(targets[0]), parameters))
         return bool(bad)
@@ -317,19 +344,18 @@ class DynamicScaler(LossScaler):
         warn_after: int = 10,
     ) -> None:
         super().__init__(as_scale("init_scale", init_scale), warn_after)
-        self._set(growth_factor, backoff_factor, growth_interval, min_scale, max_scale)
-        if not self.min_scale <= self._scale <= self.max_scale:
-            raise ArgumentError(
-                f"LossScaler: init_scale is {init_scale!r}; it must lie between min_scale ({min_scale!r}) and "
-                f"max_scale ({max_scale!r})."
-            )
+        self._set("init_scale", init_scale, growth_factor, backoff_factor, growth_interval, min_scale, max_scale)
         #: How many good steps there were since the scale last changed.
         self.good_steps = 0
 
-    def _set(self, growth: Any, backoff: Any, interval: Any, least: Any, most: Any) -> None:
+    def _set(self, name: str, scale: Any, growth: Any, backoff: Any, interval: Any, least: Any, most: Any) -> None:
+        """Set the scale, which errors call `name`, and what it follows; nothing changes if something does not fit."""
+        number = as_scale(name, scale)
         factors = as_growth(growth), as_backoff(backoff)
         count = as_count("growth_interval", interval)
         bounds = as_scale("min_scale", least), as_scale("max_scale", most)
+        check_bounds(name, number, *bounds)
+        self._scale = number
         self.growth_factor, self.backoff_factor = factors
         self.growth_interval = count
         self.min_scale, self.max_scale = bounds
@@ -355,10 +381,9 @@ class DynamicScaler(LossScaler):
         }
 
     def _load(self, saved: dict[str, Any]) -> None:
-        scale, good_steps = as_scale("scale", saved["scale"]), as_count("good_steps", saved["good_steps"], least=0)
-        names = ("growth_factor", "backoff_factor", "growth_interval", "min_scale", "max_scale")
-        self._set(*(saved[name] for name in names))
-        self._scale = scale
+        good_steps = as_count("good_steps", saved["good_steps"], least=0)
+        names = ("scale", "growth_factor", "backoff_factor", "growth_interval", "min_scale", "max_scale")
+        self._set("scale", *(saved[name] for name in names))
         self.good_steps = good_steps
 
 
@@ -368,12 +393,7 @@ LossScaler.Static = StaticScaler
 
 def scaler_of(config: AmpConfig) -> LossScaler | None:
     """Return the scaler of a configuration: its own for float16 if it names none; None if it scales nothing."""
-    given = config.loss_scaler
-    if given is not None and not isinstance(given, LossScaler):
-        raise OperandError(
-            f"AmpConfig: loss_scaler is of type {type(given).__name__}; it must be an nt.LossScaler.Dynamic() or "
-            ".Static(scale)."
-        )
+    given: LossScaler | None = config.loss_scaler
     if not config.enabled:
         return None
     if given is None and config.precision_mode is PrecisionMode.FLOAT16:

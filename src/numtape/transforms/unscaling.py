@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from .._typing import NDArray
 from ..core.gradients import link_of
+from ..core.record import Record
 from ..core.reverse import graph_of
 from ..core.value import Value, wrap
 from ..core.write import mark_written
@@ -32,15 +34,15 @@ def unscale_gradient(parameter: Value, factor: float) -> bool:
     assert parameter.extras is not None
     gradient = parameter.extras.grad
     array = gradient.array
-    if not is_finite(array):
-        return False
-    if array.dtype in HALF_DTYPES or not array.flags.writeable:
-        wide = to_float32(array) if array.dtype in HALF_DTYPES else array
-        parameter.extras.grad = wrap(parameter.plain, wide * factor)
-    elif factor != 1.0:
-        np.multiply(array, factor, out=array)
-        mark_written(gradient, None)
-    return True
+    with np.errstate(all="ignore"):
+        if array.dtype in HALF_DTYPES or not array.flags.writeable:
+            wide = to_float32(array) if array.dtype in HALF_DTYPES else array
+            parameter.extras.grad = wrap(parameter.plain, wide * factor)
+        elif factor != 1.0:
+            np.multiply(array, factor, out=array)
+            mark_written(gradient, None)
+    # Only now: to divide by a scale below 1 may overflow, too.
+    return is_finite(parameter.extras.grad.array)
 
 
 def parameters_of(title: str, optimizer: Any) -> list[Any]:
@@ -57,11 +59,42 @@ def parameters_of(title: str, optimizer: Any) -> list[Any]:
     return found
 
 
-def parameters_behind(losses: Sequence[Value]) -> dict[int, tuple[weakref.ref[Value], int]]:
-    """Return weak references to the leaves that losses send gradients to, by id, and how often each was written to."""
-    _, leaves = graph_of([link_of(loss) for loss in losses])
+def graph_behind(losses: Sequence[Value]) -> tuple[list[Record], dict[int, tuple[weakref.ref[Value], int]]]:
+    """Return the records behind losses, and weak references to the leaves that these send gradients to.
+
+    The leaves are found by id, and have how often each was written to.
+    """
+    records, leaves = graph_of([link_of(loss) for loss in losses])
     found = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Value) and leaf.requires_grad}
-    return {key: (weakref.ref(leaf), writes_to(leaf)) for key, leaf in found.items()}
+    return records, {key: (weakref.ref(leaf), writes_to(leaf)) for key, leaf in found.items()}
+
+
+class Statistics:
+    """The running statistics that changed on the way to losses, to put them back where a step is skipped."""
+
+    def __init__(self) -> None:
+        #: By id: the statistic, the first record that changed it, what it held before, and parameters behind losses.
+        self._found: dict[int, tuple[weakref.ref[Value], int, NDArray, set[int]]] = {}
+
+    def add(self, records: Sequence[Record], parameters: Iterable[int]) -> None:
+        """Note what records behind losses have changed; the ids of the parameters behind the same losses tell them."""
+        for record in records:
+            for reference, before in record.notes.updates if record.notes is not None else ():
+                statistic = reference()
+                known, index, oldest, behind = self._found.get(id(statistic), (reference, record.index, before, set()))
+                if known() is not statistic or record.index < index:
+                    index, oldest = record.index, before
+                if statistic is not None:
+                    self._found[id(statistic)] = (reference, index, oldest, behind.union(parameters))
+
+    def put_back(self, parameters: Iterable[int] | None = None) -> None:
+        """Give the statistics behind losses of some of these parameters, or all, what they held before."""
+        chosen = None if parameters is None else set(parameters)
+        for reference, _, before, behind in self._found.values():
+            statistic = reference()
+            if statistic is not None and (chosen is None or not chosen.isdisjoint(behind)):
+                statistic.array[...] = before
+                mark_written(statistic, statistic.node)
 
 
 def spent_gradients(parameters: Iterable[Value]) -> dict[int, tuple[weakref.ref[Value], int]]:
@@ -101,6 +134,16 @@ def check_not_scaled(title: str, targets: Sequence[Value]) -> None:
             raise GradientError(
                 f"{title}: this tape scales losses by itself, and the loss was scaled before, by scaler.scale(loss); "
                 "give the tape the loss itself."
+            )
+
+
+def check_not_late(title: str, late: Sequence[Value], early: dict[int, tuple[weakref.ref[Value], int]]) -> None:
+    """Raise if one of these parameters has another gradient than the early one, or more was added to that."""
+    for parameter in late:
+        if parameter.extras is not None and parameter.extras.grad is not None and not is_spent(parameter, early):
+            raise GradientError(
+                f"{title}: the gradient of {name_of(parameter)} was unscaled, and a scaled loss was added to it since; "
+                "call unscale(optimizer) after the last backward()."
             )
 
 

@@ -63,7 +63,20 @@ def as_covariance(name: str, layout: Layout, covariance: Any, errors: Any) -> ND
     scale = np.sqrt(np.outer(np.abs(np.diagonal(matrix)), np.abs(np.diagonal(matrix))))
     if np.any(np.diagonal(matrix) < 0) or np.any(np.abs(matrix - matrix.T) > 1e-8 * scale):
         raise ArgumentError(f"{name}: covariance must be symmetric, with variances that are not negative.")
+    least = _least_eigenvalue(matrix)
+    if least < -1e-8 * size:
+        raise ArgumentError(
+            f"{name}: covariance must be positive semidefinite, but as correlations it has the eigenvalue {least:.1e}: "
+            "some combination of the elements would have a negative variance."
+        )
     return matrix
+
+
+def _least_eigenvalue(covariance: NDArray) -> float:
+    """Return the least eigenvalue of the correlations; what does not vary must not covary either."""
+    deviations = np.sqrt(np.diagonal(covariance))
+    scale = np.where(deviations > 0.0, deviations, deviations.max() or 1.0)
+    return float(np.linalg.eigvalsh(covariance / np.outer(scale, scale))[0])
 
 
 def _deviations(name: str, layout: Layout, errors: Any) -> NDArray:

@@ -86,15 +86,21 @@ def laplace(log_density: Callable[..., Any], x0: Any, args: tuple[Any, ...] = ()
     objective = Objective(name, negative, layout, args if isinstance(args, tuple) else (args,))
     objective.start()
     optimize = scipy_part(name, "optimize")
-    with solving():
-        found = optimize.minimize(
-            objective.value_and_gradient,
-            layout.vector,
-            jac=True,
-            hess=objective.hessian,
-            method="trust-exact",
-            options={"gtol": 1e-8, "maxiter": 1000},
-        )
+    try:
+        with solving(), np.errstate(over="ignore", invalid="ignore"):
+            found = optimize.minimize(
+                objective.value_and_gradient,
+                layout.vector,
+                jac=True,
+                hess=objective.hessian,
+                method="trust-exact",
+                options={"gtol": 1e-8, "maxiter": 1000},
+            )
+    except ValueError as error:
+        # At a kink the trust region shrinks to nothing, and SciPy divides by its radius.
+        if "infs or NaNs" not in str(error):
+            raise
+        raise _no_mode(objective) from error
     vector, factor = _settled(objective, found.x)
     value, _ = objective.value_and_gradient(vector)
     inverse = np.linalg.inv(factor)
@@ -120,7 +126,11 @@ def _settled(objective: Objective, vector: NDArray) -> tuple[NDArray, NDArray]:
         has_settled = np.allclose(np.diagonal(factor), np.diagonal(last), rtol=1e-3, atol=0.0)
         if has_settled and np.linalg.norm(step) < _NEAR:
             return vector, factor
-    raise GradientError(
+    raise _no_mode(objective)
+
+
+def _no_mode(objective: Objective) -> GradientError:
+    return GradientError(
         f"{objective.name}: no mode of {objective.__name__} was found from x0, around which it falls as a Gaussian "
         "does; start nearer to it, or check that there is one."
     )
