@@ -68,12 +68,12 @@ def deterministic_of(config: Any) -> "Deterministic | None":
     return deterministic(config)
 
 
-def plan_of(scope: "Dropping | None", records: Sequence[Record]) -> "Plan":
-    """Return what a backward over records, newest first, will do."""
+def plan_of(scope: "Dropping | None", records: Sequence[Record], frees: bool) -> "Plan":
+    """Return what a backward over records, newest first, will do; `frees` says whether it frees what it passes."""
     from .transforms.dropping import Dropping
     from .transforms.planning import plan
 
-    return plan(Dropping() if scope is None else scope, records)
+    return plan(Dropping() if scope is None else scope, records, frees)
 
 
 def prepare(scope: "Dropping", records: Sequence[Record], frees: bool) -> None:

@@ -187,7 +187,7 @@ class Tape(TapeDerivatives):
         create_graph = create_graph or self._is_differentiated(outer, [seed])
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
-        self._prepare([loss], frees=is_last)
+        self._prepare([loss], frees=free)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(
                 [loss],
@@ -232,15 +232,16 @@ class Tape(TapeDerivatives):
 
         Example:
             >>> x = nt.tensor([1.0, 2.0])
-            >>> with nt.Tape(checkpoint=nt.CheckpointConfig("block", checkpoint_every_n=2)) as tape:
+            >>> with nt.Tape(checkpoint=nt.CheckpointConfig("block", checkpoint_every_n=4)) as tape:
             ...     loss = nt.sin(nt.exp(nt.sin(nt.exp(x)))).sum()
             >>> tape.checkpoint_plan(loss).recomputed
-            2
+            3
         """
         self._check_open("checkpoint_plan")
         check_target("checkpoint_plan", loss)
-        self._prepare([loss], frees=True)
-        return tape_scopes.plan_of(self._dropping, collect([link_of(loss)]))
+        frees = is_freeable(loss)
+        self._prepare([loss], frees=frees)
+        return tape_scopes.plan_of(self._dropping, collect([link_of(loss)]), frees)
 
     def _prepare(self, targets: Sequence[Value], frees: bool) -> None:
         """Get ready for a backward within the tape's memory budget; raise if there is no way."""

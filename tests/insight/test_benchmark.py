@@ -3,6 +3,7 @@
 import csv
 import gc
 import json
+import math
 import tracemalloc
 
 import numpy as np
@@ -135,9 +136,10 @@ def test_the_interval_of_a_median_covers_it_as_often_as_promised():
     assert median_interval([float(i) for i in range(25)]) == (7.0, 17.0)
 
 
-def test_the_interval_of_few_times_is_all_of_them():
-    assert median_interval([2.0]) == (2.0, 2.0)
-    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+def test_the_interval_of_few_times_has_no_end():
+    assert median_interval([2.0]) == (0.0, math.inf)
+    assert median_interval([3.0, 1.0, 2.0, 4.0, 5.0]) == (0.0, math.inf)
+    assert ratio_interval([2.0], [1.0] * 20) == ratio_interval([2.0] * 20, [1.0]) == (0.0, math.inf)
     assert median_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) == (1.0, 6.0)
 
 
@@ -194,8 +196,11 @@ def test_csv_has_a_row_for_each_name(tmp_path):
 
 
 def test_a_result_prints_on_one_line():
-    assert str(BenchmarkResult("f", (0.001, 0.003, 0.002), peak_bytes=1234)) == (
-        "f: median 2 ms [1 ms, 3 ms], mean 2 ms, calls 3, outliers 0, 500 a second, peak 1,234 bytes"
+    assert str(BenchmarkResult("f", (0.001, 0.003, 0.002) * 2, peak_bytes=1234)) == (
+        "f: median 2 ms [1 ms, 3 ms], mean 2 ms, calls 6, outliers 0, 500 a second, peak 1,234 bytes"
+    )
+    assert str(BenchmarkResult("f", (0.001, 0.003, 0.002))) == (
+        "f: median 2 ms, mean 2 ms, calls 3, outliers 0, 500 a second"
     )
     plain = nt.BenchmarkConfig(measure_throughput=False, statistical_analysis=False)
     assert str(BenchmarkResult("f", (2.5e-6,), plain)) == "f: median 2.5 us, mean 2.5 us, calls 1"
@@ -314,3 +319,13 @@ def test_a_file_of_something_else_is_named(tmp_path, text, reason):
     with pytest.raises(ArgumentError) as error:
         nt.PerformanceBenchmark.from_json(path)
     assert str(error.value) == f"PerformanceBenchmark: {path} is no file that to_json wrote ({reason})."
+
+
+def test_too_few_calls_give_no_verdict_and_no_regression(tmp_path):
+    after, before = of("f", 2.0, 2.1), of("f", 1.0, 1.1)
+    assert after.regressions(before) == []
+    after.results["g"] = BenchmarkResult("g", (1.0,) * 20)
+    comparison = after.compare("f", "g")
+    assert comparison.verdict == "no verdict"
+    assert str(comparison) == "f takes 2.050 [0.000, inf] of g: no verdict"
+    assert "Infinity" not in after.to_json(tmp_path / "few.json").read_text()

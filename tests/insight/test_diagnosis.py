@@ -287,3 +287,18 @@ def test_an_overflow_on_the_way_to_a_small_value_is_told_from_one_of_the_value()
         "overflow on the way: the value is 0e+00, but to get there matmul adds up or multiplies numbers beyond the "
         "largest float32, 3.403e+38."
     )
+
+
+@pytest.mark.parametrize(
+    ("normalise", "name"),
+    [
+        (lambda x: nt.layer_norm(x, (2,), eps=0.0), "layer_normalise"),
+        (nt.nn.BatchNorm1d(2, eps=0.0), "batch_normalise"),
+    ],
+)
+def test_a_variance_of_zero_without_eps_is_named(normalise, name):
+    found = explained(normalise, np.ones((3, 2)))
+    assert found.cause == (
+        f"division by a standard deviation of 0: elements that {name} divides by theirs are all equal, and eps is 0."
+    )
+    assert found.repair.startswith("give a positive eps")

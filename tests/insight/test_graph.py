@@ -291,6 +291,17 @@ def test_json_holds_numbers_that_are_not_finite():
         (lambda d: {k: v for k, v in d.items() if k != "memory"}, "damaged (KeyError: 'memory')"),
         (lambda d: d | {"records": [d["records"][0] | {"inputs": [5]}]}, "damaged (ValueError: record 0 reads 5)"),
         (lambda d: d | {"records": [3]}, "damaged (TypeError"),
+        (lambda d: d | {"target": 5}, "damaged (ValueError: the target is 5)"),
+        (lambda d: d | {"notes": "text"}, "'text' stands where a value of type list belongs"),
+        (
+            lambda d: d | {"sources": [d["sources"][0] | {"name": None}]},
+            "None stands where a value of type str",
+        ),
+        (lambda d: d | {"sources": [d["sources"][0] | {"bytes": -1}]}, "-1 stands where a number from 0 on belongs"),
+        (lambda d: d | {"records": [d["records"][0] | {"params": -1}]}, "-1 stands where a value of type str belongs"),
+        (lambda d: d | {"records": [d["records"][0] | {"inputs": [1.5]}]}, "1.5 stands where a value of type int"),
+        (lambda d: d | {"records": [d["records"][0] | {"numbers": {"mean": []}}]}, "[] stands where a number belongs"),
+        (lambda d: d | {"layers": [{"name": "", "sources": [7], "norm": None, "mark": ""}]}, "has the sources (7,)"),
     ],
 )
 def test_a_document_that_is_not_ours_or_damaged_is_refused(change, message):

@@ -211,7 +211,7 @@ def test_a_gradient_without_its_loss_says_what_to_keep():
     nt.sqrt(a).sum().backward()
     assert str(nt.explain_nan(a)) == (
         "What is not finite cannot be followed to where it began.\n"
-        "Cause: the gradient of a is not finite, and the loss that it is of is no longer held.\n"
+        "Cause: the gradient of a is not finite, and the loss of this thread's last backward is no longer held.\n"
         "Repair: keep the loss and ask for it: nt.explain_nan(loss)."
     )
 
@@ -423,3 +423,56 @@ def test_a_retained_gradient_is_explained_by_the_backward_that_made_it():
         assert (found.direction, found.op, found.number) == ("backward", "sqrt", 1)
     h.grad = None
     assert not nt.explain_nan(h)
+
+
+def test_a_gradient_of_a_backward_in_another_thread_says_so():
+    found = []
+
+    def ask(a):
+        found.append(nt.explain_nan(a))
+
+    a = nt.tensor([0.0], requires_grad=True, name="a")
+    loss = nt.sqrt(a).sum()
+    loss.backward()
+    asking = threading.Thread(target=ask, args=(a,))
+    asking.start()
+    asking.join()
+    assert found[0].cause == (
+        "the gradient of a is not finite, and no backward ran in this thread: it ran in another one, whose loss is not "
+        "known here."
+    )
+    assert found[0].repair == "give the loss, too: nt.explain_nan(x, loss=loss)."
+    (nt.ones(1, requires_grad=True) * 2.0).sum().backward()
+    other = (nt.ones(1, requires_grad=True) * 2.0).sum()
+    other.backward()
+    assert "does not depend on it: it is of another one." in nt.explain_nan(a).cause
+    assert nt.explain_nan(a, loss=loss).op == "sqrt"
+
+
+def test_a_delivered_gradient_that_contradicts_the_replay_is_not_explained_away():
+    y = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True, name="y")
+    c = np.array([1.0, 2.0])
+    loss = nt.sqrt(y - c).sum()
+    loss.backward()
+    c[:] = 0.0
+    for found in (nt.explain_nan(loss), nt.explain_nan(y)):
+        assert found.direction == "unknown"
+        assert found.cause == (
+            "computed again, the gradient of y by this loss is finite: what is not came from another backward that was "
+            "added to .grad, from a hook, or from a write; or a NumPy array that an op read was overwritten since."
+        )
+
+
+def test_an_array_that_a_dropped_op_read_and_that_was_refilled_is_named():
+    x = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+    c = np.array([1.0, 2.0])
+    with nt.GradientTape(checkpoint=nt.CheckpointConfig("full")) as tape:
+        h = nt.sqrt(x - c)
+        for _ in range(10):
+            h = nt.sin(h)
+        loss = h.sum()
+    tape.backward(loss)
+    c[:] = 0.0
+    found = nt.explain_nan(loss)
+    assert found.direction == "unknown"
+    assert "was overwritten since: the NumPy array array[2] holds other values" in found.cause

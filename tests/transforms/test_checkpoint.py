@@ -332,3 +332,45 @@ def test_checkpoint_sequential_says_what_it_wants():
         nt.checkpoint_sequential([nt.sin], 0, nt.ones(1))
     with pytest.raises(nt.errors.OperandError, match=r"wants an nn.Sequential or a list of functions, not Linear"):
         nt.checkpoint_sequential(nt.nn.Linear(1, 1), 2, nt.ones(1))
+
+
+def test_an_array_that_the_function_captures_and_refills_is_named():
+    b = np.zeros(3)
+
+    def refills(h):
+        for i in range(4):
+            b[:] = i
+            h = nt.sin(h + b)
+        return h.sum()
+
+    loss = nt.checkpoint(refills, nt.tensor([0.1, 0.2, 0.3], dtype="float64", requires_grad=True))
+    with pytest.raises(nt.errors.OverwrittenError) as caught:
+        loss.backward()
+    text = str(caught.value)
+    assert text.startswith("add: its result at ")
+    assert text.endswith(
+        "was dropped and is computed again, but the NumPy array given for 'b' was overwritten since; give a copy of it "
+        "(array.copy()), or make a new array instead of writing to it."
+    )
+
+
+@pytest.mark.parametrize("size", [5, 4_000, 100_003])
+def test_an_array_that_is_refilled_or_changes_its_order_is_noticed(size):
+    for change in (lambda b: b.fill(7.0), lambda b: b.__setitem__(slice(None), np.roll(b, 1))):
+        b = np.random.default_rng(0).standard_normal(size)
+        x = nt.tensor(np.ones(size), requires_grad=True)
+        loss = nt.checkpoint(lambda x, b=b: nt.sin(x + b).sum(), x)
+        change(b)
+        with pytest.raises(nt.errors.OverwrittenError):
+            loss.backward()
+
+
+def test_arrays_that_stay_as_they_are_pass_in_any_layout():
+    x = nt.tensor(np.ones((64, 1000)), requires_grad=True)
+    base = np.random.default_rng(0).standard_normal((1000, 64))
+    repeated = np.broadcast_to(base[:1].T, (64, 1000))
+    flags = base.T > 0
+    every_other = base[::2].T.repeat(2, 1)
+    loss = nt.checkpoint(lambda x: nt.where(flags, nt.sin(x + base.T) * repeated + every_other, 0.0).sum(), x)
+    loss.backward()
+    assert x.grad.shape == x.shape

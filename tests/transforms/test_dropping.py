@@ -197,7 +197,8 @@ def test_a_budget_that_the_backward_exceeds_is_named_before_it_starts(net):
     with nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=5 * net.nbytes / 2**20)) as tape:
         loss = net.loss()
     with pytest.raises(
-        nt.errors.MemoryBudgetError, match=r"takes (0\.\d+) MB at least, and 0.010 MB were given"
+        nt.errors.MemoryBudgetError,
+        match=r"takes (0\.\d+) MB \([\d,]+ bytes\) at least, and 0.009766 MB \(10,240 bytes\) were given",
     ) as caught:
         tape.backward(loss)
     least = float(str(caught.value).split("takes ")[1].split(" MB")[0])
@@ -306,7 +307,7 @@ def masked():
 
 
 def test_values_that_ops_made_and_records_hold_as_constants_count():
-    with pytest.raises(nt.errors.MemoryBudgetError, match=r"cannot be dropped, and 1\.500 MB were given"):
+    with pytest.raises(nt.errors.MemoryBudgetError, match=r"are alive at once, and 1\.500 MB were given"):
         budgeted(masked, 1.5)
 
 
@@ -353,3 +354,168 @@ def test_a_backward_that_keeps_the_graph_is_planned_for_as_well(net, plain, reta
             loss = net.loss()
         tape.backward(loss, retain_graph=retain_graph)
     assert held.peak <= 1.05 * budget
+
+
+SQUARE = nt.tensor(np.eye(64, dtype=np.float32), requires_grad=True)
+
+
+def gated():
+    h = nt.ones(64, 64)
+    for i in range(12):
+        h = h * nt.sigmoid(h @ SQUARE) + (h if i % 2 else 0.0)
+    return h.sum()
+
+
+def skipped():
+    h = nt.ones(64, 64)
+    for _ in range(6):
+        before = h
+        for _ in range(3):
+            h = nt.tanh(h @ SQUARE)
+        h = h * before
+    return h.sum()
+
+
+def overflowed():
+    h = nt.ones(64, 64) * 3.0
+    for _ in range(12):
+        h = (h @ SQUARE) * h
+    return h.sum()
+
+
+def joined():
+    h = nt.ones(64, 64)
+    for _ in range(8):
+        h = nt.tanh(nt.concatenate([h @ SQUARE, h])[32:96] @ SQUARE)
+    return h.sum()
+
+
+@pytest.mark.parametrize("program", [gated, skipped, overflowed, joined])
+@pytest.mark.parametrize("strategy", ["auto", "full", "selective"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_gates_and_skips_meet_the_budget_as_planned_or_the_least_is_named(program, strategy):
+    plain = budgeted(program, None)
+    accepted = 0
+    for share in np.arange(0.3, 1.0, 0.05):
+        config = nt.CheckpointConfig(strategy, memory_budget_mb=plain * share)
+        with Activations() as held:
+            try:
+                with nt.GradientTape(checkpoint=config) as tape:
+                    loss = program()
+                plan = tape.checkpoint_plan(loss)
+            except nt.errors.MemoryBudgetError:
+                continue
+            tape.backward(loss)
+        accepted += 1
+        # What a remade stretch takes while it runs is planned for, and not measured.
+        assert held.peak <= plan.peak_bytes + 8 <= 1.05 * plain * share * 2**20 + 8
+    assert accepted >= 5
+
+
+@pytest.mark.parametrize("program", [gated, skipped, joined])
+def test_the_least_budget_that_is_named_is_accepted_as_it_is_written(program):
+    megabytes = 0.02
+    for _ in range(30):
+        try:
+            assert budgeted(program, megabytes) <= 1.05 * megabytes
+            return
+        except nt.errors.MemoryBudgetError as error:
+            text = str(error)
+        least = float(text.split("takes " if "takes" in text else "here is ")[1].split(" MB")[0])
+        assert least > megabytes
+        megabytes = least
+    pytest.fail("the least that is named is not enough")
+
+
+def test_an_op_that_exceeds_the_budget_before_anything_can_be_dropped_is_named():
+    def program():
+        h = nt.tanh(X)
+        for _ in range(3):
+            h = nt.tanh(h)
+        return nt.concatenate([h, h, h, h]).sum()
+
+    with pytest.raises(nt.errors.MemoryBudgetError, match=r"at concat.* of values are alive at once"):
+        budgeted(program, 1.3)
+
+
+def test_small_sizes_are_told_in_bytes():
+    x = nt.ones(3, dtype="float64", requires_grad=True)
+    config = nt.CheckpointConfig(memory_budget_mb=20 / 2**20)
+    with pytest.raises(nt.errors.MemoryBudgetError) as caught, nt.GradientTape(checkpoint=config):
+        nt.sin(x)
+    assert str(caught.value).partition("), ")[2] == (
+        "0.00002289 MB (24 bytes) of values cannot be dropped, and 0.00001907 MB (20 bytes) were given; the least "
+        "possible up to here is 0.00002289 MB (24 bytes). Tensors that the program still holds count."
+    )
+
+
+@pytest.mark.parametrize("strategy", ["full", "selective", "block"])
+def test_a_numpy_array_that_is_refilled_before_its_op_runs_again_is_named(strategy):
+    x = nt.tensor([0.1, 0.2, 0.3], dtype="float64", requires_grad=True)
+    b = np.zeros(3)
+    config = nt.CheckpointConfig(strategy, checkpoint_every_n=6 if strategy == "block" else 1)
+    with nt.GradientTape(checkpoint=config) as tape:
+        h = x
+        for i in range(20):
+            b[:] = i
+            h = nt.sin(h + b)
+        loss = h.sum()
+    with pytest.raises(nt.errors.OverwrittenError, match=r"add: its result at .* the NumPy array given for 'b' was"):
+        tape.backward(loss)
+
+
+@pytest.mark.parametrize("strategy", ["full", "selective", "block"])
+def test_a_tensor_that_is_overwritten_after_its_last_use_changes_nothing(strategy):
+    def run(config):
+        x = nt.tensor([0.1, 0.2, 0.3], dtype="float64", requires_grad=True)
+        b = nt.zeros(3, dtype="float64")
+        with nt.GradientTape(checkpoint=config) as tape:
+            h = x
+            for i in range(20):
+                b[:] = i
+                h = nt.sin(h + b)
+            loss = h.sum()
+        return tape.gradient(loss, x).numpy()
+
+    config = nt.CheckpointConfig(strategy, checkpoint_every_n=2 if strategy == "block" else 1)
+    np.testing.assert_array_equal(run(config), run(None))
+
+
+def recurrent():
+    h, total = nt.zeros(64, 64), 0.0
+    for _ in range(30):
+        h = nt.tanh(nt.ones(64, 64) @ SQUARE + h @ SQUARE)
+        total = total + (h * h).mean()
+    return total
+
+
+CELL = nt.nn.LSTMCell(64, 64)
+
+
+def long_short():
+    state, total = None, 0.0
+    for _ in range(20):
+        state = CELL(nt.ones(16, 64), state)
+        total = total + (state[0] * state[0]).mean()
+    return total
+
+
+def down_and_up():
+    h, skips = nt.ones(64, 64), []
+    for _ in range(20):
+        h = nt.tanh(h @ SQUARE)
+        skips.append(h)
+    for _ in range(20):
+        h = nt.tanh((h + skips.pop()) @ SQUARE)
+    return h.sum()
+
+
+@pytest.mark.parametrize("program", [recurrent, long_short, down_and_up])
+@pytest.mark.parametrize("config", [("selective", 1), ("block", 2), ("block", 3)])
+def test_no_strategy_takes_more_than_a_plain_tape(program, config):
+    strategy, every = config
+    with Activations() as held:
+        with nt.GradientTape(checkpoint=nt.CheckpointConfig(strategy, checkpoint_every_n=every)) as tape:
+            loss = program()
+        tape.backward(loss)
+    assert held.peak / 2**20 <= 1.04 * budgeted(program, None)

@@ -57,6 +57,9 @@ class Buffers:
         self.live += held.nbytes
         self.peak = max(self.peak, self.live)
 
+    def __contains__(self, array: NDArray) -> bool:
+        return id(buffer_of(array)) in self._held
+
     def restart_peak(self) -> None:
         """Forget the peak: the largest count is that of now."""
         self.peak = self.live

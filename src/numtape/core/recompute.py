@@ -2,24 +2,31 @@
 
 Invariants:
 - An op computes what it computed before, bit for bit: its parameters hold its random draws, and what it reads is at
-  hand or made again. A value that was overwritten since is an error, never read.
+  hand or made again. A value that was overwritten since is an error, never read. Plain arrays count no writes, so a
+  fingerprint of each is kept with a record that may be dropped.
 - Iterative, as every walk here.
 """
 
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ..dtypes import HALF_DTYPES, float32
-from ..errors import FreedError
+from ..errors import FreedError, OverwrittenError
 from ..kernels.halves import to_float32
 from .apply import PICK, compute
-from .record import Block, Gone, Record
+from .record import Block, Gone, Record, note
 from .value import Value
 from .write import check_stamp, stamp_at
 
 Made = dict[Record, Any]
+
+#: Up to how many rows of words all of an array is looked at.
+_MOST_ROWS = 16
+#: Odd numbers, as many as a prime number; sums of products wrap.
+_WEIGHTS = np.arange(1, 2 * 1021, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
 def value(record: Record) -> Any:
@@ -44,8 +51,12 @@ def missing(targets: Iterable[Record]) -> list[Record]:
     return sorted(found, key=lambda record: record.index)
 
 
-def remake(records: Sequence[Record], wanted: set[Record]) -> Made:
-    """Run records again, oldest first, and return the outputs of the wanted ones; others go after their last use."""
+def remake(records: Sequence[Record], wanted: set[Record], run: Callable[[Record, Made], Any] | None = None) -> Made:
+    """Run records again, oldest first, and return the outputs of the wanted ones; others go after their last use.
+
+    `run` computes an output from those in `made` and those at hand; None for `run_again`.
+    """
+    run = run_again if run is None else run
     uses: dict[Record, int] = {}
     for record in records:
         for link in record.inputs:
@@ -53,7 +64,7 @@ def remake(records: Sequence[Record], wanted: set[Record]) -> Made:
                 uses[link] = uses.get(link, 0) + 1
     made: Made = {}
     for record in records:
-        made[record] = run_again(record, made)
+        made[record] = run(record, made)
         for link in record.inputs:
             if type(link) is Record:
                 uses[link] -= 1
@@ -97,12 +108,57 @@ def _operand(record: Record, position: int, made: Made) -> Any:
         if link.version is not None:
             check_stamp(record, position, link.version, stamp_at(record, position))
         return link.array
+    if record.notes is not None and record.notes.prints is not None:
+        _check_print(record, position, link, record.notes.prints[position])
     return link
 
 
-def drop(records: Iterable[Record], block: Block) -> None:
-    """Drop the arrays of records, oldest first, as far as they can be made again from what is left."""
-    lost: set[Record] = set()
+def note_arrays(record: Record) -> None:
+    """Remember what the plain arrays among a record's operands hold, in case that it is run again."""
+    if any(_has_print(link) for link in record.inputs):
+        note(record).prints = tuple(fingerprint(link) if _has_print(link) else None for link in record.inputs)
+
+
+def _has_print(link: Any) -> bool:
+    return type(link) is np.ndarray and link.ndim > 0
+
+
+def _check_print(record: Record, position: int, array: Any, before: int | None) -> None:
+    """Raise if a plain array was overwritten since a record read it."""
+    if before is not None and fingerprint(array) != before:
+        name = record.op.arguments[0 if record.op.is_variadic else position]
+        raise OverwrittenError(
+            f"{record.op.name}: its result at {record.site} was dropped and is computed again, but the NumPy array "
+            f"given for {name!r} was overwritten since; give a copy of it (array.copy()), or make a new array instead "
+            "of writing to it."
+        )
+
+
+def fingerprint(array: Any) -> int:
+    """Return a number that tells the contents of an array from others, at a small part of the cost of an op on it.
+
+    Of a large array one row of words in eight is looked at: a refill shows, a write to a few elements may not.
+    """
+    if not array.flags.c_contiguous:
+        once = array[tuple(slice(None if step else 1) for step in array.strides)]  # What is repeated is looked at once.
+        array = np.ascontiguousarray(once)
+    flat = array.reshape(-1).view(np.uint8)
+    rows = flat.size // _WEIGHTS.nbytes
+    if rows < 2:
+        return zlib.crc32(flat.data)
+    rest = zlib.crc32(flat[rows * _WEIGHTS.nbytes :].data)
+    # Sums of columns: their number has no factor in common with usual sizes, so that rows that change places show.
+    words = flat[: rows * _WEIGHTS.nbytes].view(np.uint64).reshape(rows, _WEIGHTS.size)
+    seen = words if rows <= _MOST_ROWS else words[::8]
+    return int(np.dot(np.add.reduce(seen, axis=0), _WEIGHTS)) ^ rest
+
+
+def drop(records: Iterable[Record], block: Block, lost: set[Record] | None = None) -> None:
+    """Drop the arrays of records, oldest first, as far as they can be made again from what is left.
+
+    `lost` has the records that cannot be made again, and gets more of them; None if there are no others.
+    """
+    lost = set() if lost is None else lost
     for record in records:
         if not all(_is_readable(record, position, lost) for position in range(len(record.inputs))):
             if not is_at_hand(record):

@@ -89,7 +89,7 @@ class Restorer:
         """Return the bytes that may be made again, beside the cotangents that wait, the reader's and what it gives."""
         given = {link for i, link in enumerate(reader.inputs) if type(link) is Record and reader.needs >> i & 1}
         moved = [g for link, g in self._moved.items() if type(link) is Record and link not in given]
-        return limit.room() - sum(map(_bytes_of, [*moved, current])) - sum(link.nbytes for link in given)
+        return limit.room() - _bytes_of([*moved, current]) - sum(link.nbytes for link in given)
 
     def _keep_last(self, block: Block, order: list[Record], wanted: set[Record], parts: list[Part]) -> None:
         """Run through all parts; keep what the last one needs, and what crosses the borders between the others."""
@@ -136,7 +136,8 @@ def _owner(record: Record, limit: Limit) -> Any:
     return owner if type(owner) is Record else None
 
 
-def _bytes_of(moved: Any) -> int:
-    """Return the bytes of a cotangent; one that is repeated shares its memory."""
-    nbytes: int = getattr(buffer_of(moved) if isinstance(moved, np.ndarray) else moved, "nbytes", 0)
-    return nbytes
+def _bytes_of(moved: list[Any]) -> int:
+    """Return the bytes of cotangents; those that are views of the same memory take it once."""
+    parts = [part for g in moved for part in (g if isinstance(g, tuple | list) else (g,))]
+    buffers = {id(b): b for b in (buffer_of(part) if isinstance(part, np.ndarray) else part for part in parts)}
+    return sum(getattr(buffer, "nbytes", 0) for buffer in buffers.values())

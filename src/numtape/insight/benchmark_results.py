@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import platform
 import statistics
@@ -33,6 +34,9 @@ _COLUMNS = (
     "throughput_ops_per_sec",
     "peak_bytes",
 )
+
+
+_BOUNDS = ("confidence_low_ms", "confidence_high_ms")
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,10 @@ class BenchmarkResult:
 
     @property
     def confidence_interval_ms(self) -> tuple[float, float] | None:
-        """Where the true median lies, with a confidence of 95%; None without statistical analysis."""
+        """Where the true median lies, with a confidence of 95%; None without statistical analysis.
+
+        Fewer than six calls cannot tell: it is from 0 to infinity.
+        """
         if not self.config.statistical_analysis:
             return None
         low, high = time_statistics.median_interval(self.times_seconds)
@@ -99,12 +106,13 @@ class BenchmarkResult:
     def row(self) -> dict[str, Any]:
         """Return all figures by name, for tables and files."""
         low, high = self.confidence_interval_ms or (None, None)
-        bounds = {"confidence_low_ms": low, "confidence_high_ms": high}
+        is_known = high is not None and math.isfinite(high)
+        bounds = {"confidence_low_ms": low, "confidence_high_ms": high} if is_known else dict.fromkeys(_BOUNDS)
         return {name: bounds[name] if name in bounds else getattr(self, name) for name in _COLUMNS}
 
     def __str__(self) -> str:
         text = f"{self.name}: median {_text(self.median_time_ms)}"
-        if self.confidence_interval_ms is not None:
+        if self.confidence_interval_ms is not None and math.isfinite(self.confidence_interval_ms[1]):
             low, high = self.confidence_interval_ms
             text += f" [{_text(low)}, {_text(high)}]"
         text += f", mean {_text(self.mean_time_ms)}, calls {self.calls}"
@@ -127,7 +135,12 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Whether it is "faster" or "slower" than the baseline, or there is "no difference" to be seen."""
+        """Whether it is "faster" or "slower" than the baseline, or there is "no difference" to be seen.
+
+        There is "no verdict" on fewer than six calls, whose interval has no end.
+        """
+        if math.isinf(self.interval[1]):
+            return "no verdict"
         return "faster" if self.interval[1] < 1 else "slower" if self.interval[0] > 1 else "no difference"
 
     def is_regression(self, threshold: float) -> bool:

@@ -65,6 +65,8 @@ class Birth:
     exact: Any = None
     #: Backward: whether a smaller cotangent would have given a finite one.
     is_overflow: bool = False
+    #: Whether a larger parameter `eps`, which is added to what the op divides by, would have given a finite value.
+    lacks_eps: bool = False
     #: Where an infinity that is among the operands came in.
     infinity: "Birth | None" = None
 
@@ -105,7 +107,24 @@ def computed(record: Record, operands: Sequence[Any], out: Any, infinity: Birth 
     place = index if record.op.is_elementwise else None
     seen = [_see(record, i, x, place, array.shape) for i, x in enumerate(operands) if x is not None]
     exact = _exactly(record, operands, part, index, array.dtype)
-    return Birth(record, "forward", "computed", index, value, None, tuple(seen), exact=exact, infinity=infinity)
+    return Birth(
+        record,
+        "forward",
+        "computed",
+        index,
+        value,
+        None,
+        tuple(seen),
+        exact=exact,
+        lacks_eps=_lacks_eps(record, operands),
+        infinity=infinity,
+    )
+
+
+def _lacks_eps(record: Record, operands: Sequence[Any]) -> bool:
+    """Say whether an op with a parameter `eps` gives finite values if that is 1."""
+    params = record.params or {}
+    return "eps" in params and is_finite(compute(record.op, list(operands), {**params, "eps": 1.0}))
 
 
 def _see(

@@ -134,6 +134,13 @@ def _in_forward(birth: Birth) -> Diagnosis:
             "bound the operand before the op, with nt.clip or a small number that is added; or, if that element is not "
             f"used, {select_twice(op)}",
         )
+    if birth.lacks_eps:
+        assert birth.record.params is not None
+        return (
+            f"division by a standard deviation of 0: elements that {op.name} divides by theirs are all equal, and eps "
+            f"is {birth.record.params['eps']:g}.",
+            "give a positive eps, such as 1e-5, or leave out what does not vary.",
+        )
     if birth.exact is not None:
         dtype = birth.record.dtype[0] if isinstance(birth.record.dtype, list) else birth.record.dtype
         if abs(birth.exact) <= largest(dtype):

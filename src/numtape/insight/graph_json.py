@@ -168,46 +168,95 @@ def _parse(text: str) -> Graph:
 
 
 def _graph(found: dict[str, Any]) -> Graph:
-    sites = [(site["line"], site["file"]) for site in found["sites"]]
+    sites = [(_text(site["line"]), _text(site["file"])) for site in _list(found["sites"])]
     memory = found["memory"]
     return Graph(
-        tuple(_node(each, sites) for each in found["records"]),
+        tuple(_node(each, sites) for each in _list(found["records"])),
         tuple(
-            Source(each["name"], each["kind"], tuple(each["shape"]), each["dtype"], int(each["bytes"]), _floats(each))
-            for each in found["sources"]
+            Source(
+                _text(each.get("name", "")),
+                _text(each["kind"]),
+                _shape(each["shape"]),
+                _text(each["dtype"]),
+                _count(each["bytes"]),
+                _floats(each),
+            )
+            for each in _list(found["sources"])
         ),
         tuple(
-            Layer(each["name"], tuple(each["sources"]), _maybe(float, each["norm"]), each["mark"])
-            for each in found["layers"]
+            Layer(
+                _text(each["name"]),
+                tuple(map(_count, _list(each["sources"]))),
+                _maybe(_float, each["norm"]),
+                _text(each["mark"]),
+            )
+            for each in _list(found["layers"])
         ),
-        Timeline(tuple(memory["forward"]), tuple(memory["backward"]), bool(memory["is_measured"])),
-        _maybe(int, found["target"]),
-        tuple(found["notes"]),
+        Timeline(
+            tuple(map(_count, _list(memory["forward"]))),
+            tuple(map(_count, _list(memory["backward"]))),
+            _one_of(bool, memory["is_measured"]),
+        ),
+        _maybe(_count, found["target"]),
+        tuple(map(_text, _list(found["notes"]))),
     )
 
 
 def _node(each: dict[str, Any], sites: list[tuple[str, str]]) -> Node:
-    site, file = sites[each["at"]]
+    site, file = sites[_count(each["at"])]
     return Node(
-        op=each["op"],
-        kind=each["kind"],
-        inputs=tuple(each["inputs"]),
-        shape=tuple(tuple(part) if isinstance(part, list) else part for part in each["shape"]),
-        dtype=each["dtype"],
-        nbytes=int(each["bytes"]),
-        kept=each.get("kept", ""),
+        op=_text(each["op"]),
+        kind=_text(each["kind"]),
+        inputs=tuple(link if isinstance(link, str) else _one_of(int, link) for link in _list(each["inputs"])),
+        shape=_shape(each["shape"]),
+        dtype=_text(each["dtype"]),
+        nbytes=_count(each["bytes"]),
+        kept=_text(each.get("kept", "")),
         site=site,
         file=file,
-        params=each.get("params", ""),
-        name=each.get("name", ""),
-        layer=each.get("layer", ""),
+        params=_text(each.get("params", "")),
+        name=_text(each.get("name", "")),
+        layer=_text(each.get("layer", "")),
         numbers=_floats(each),
-        mark=each.get("mark", ""),
+        mark=_text(each.get("mark", "")),
     )
 
 
+def _one_of(kind: type, value: Any) -> Any:
+    """Return a value of a kind; raise if it is of another."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} stands where a value of type {kind.__name__} belongs")
+    return value
+
+
+def _text(value: Any) -> str:
+    return str(_one_of(str, value))
+
+
+def _list(value: Any) -> list[Any]:
+    return list(_one_of(list, value))
+
+
+def _count(value: Any) -> int:
+    if _one_of(int, value) < 0:
+        raise ValueError(f"{value} stands where a number from 0 on belongs")
+    return int(value)
+
+
+def _shape(value: Any) -> tuple[Any, ...]:
+    """Return one shape, or several for an op with several outputs."""
+    return tuple(tuple(map(_count, part)) if isinstance(part, list) else _count(part) for part in _list(value))
+
+
+def _float(value: Any) -> float:
+    """Return a number; one that is not finite was written as text."""
+    if type(value) not in (int, float) and value not in ("nan", "inf", "-inf"):
+        raise TypeError(f"{value!r} stands where a number belongs")
+    return float(value)
+
+
 def _floats(each: dict[str, Any]) -> Numbers:
-    return {name: float(number) for name, number in each.get("numbers", {}).items()}
+    return {name: _float(number) for name, number in each.get("numbers", {}).items()}
 
 
 def _maybe(kind: Callable[[Any], Any], value: Any) -> Any:
@@ -215,8 +264,13 @@ def _maybe(kind: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _check_links(graph: Graph) -> None:
-    """Raise if a record reads a later one, or a source that is not there."""
+    """Raise if a record reads a later one, or anything links to what is not there."""
     for number, node in enumerate(graph.records):
         for link in node.inputs:
             if not isinstance(link, str) and not -len(graph.sources) <= link < number:
                 raise ValueError(f"record {number} reads {link}")
+    for layer in graph.layers:
+        if any(source >= len(graph.sources) for source in layer.sources):
+            raise ValueError(f"the layer {layer.name!r} has the sources {layer.sources}")
+    if graph.target is not None and graph.target >= len(graph.records):
+        raise ValueError(f"the target is {graph.target}")

@@ -107,7 +107,7 @@ def explain_nan(tensor: Any, *, loss: Any = None, gradient: Any = None) -> Expla
         retained = tensor.extras.grad if tensor.extras is not None else None
         # Of a tensor that kept its gradient, this is what is asked about, if its value is finite.
         if type(tensor.node) is Record and (is_finite(retained) or not is_finite(tensor.array)):
-            return explain_target(tensor, gradient)
+            return explain_target(tensor, gradient) or _explain_delivered(tensor)
         return _explain_source(tensor, loss, gradient)
 
 
@@ -125,7 +125,21 @@ def explain_target(target: Any, gradient: Any = None, wanted: Link | None = None
         origin = search_values(records[::-1], known)
     if origin is not None:
         return explained(origin, records)
+    return _all_finite(records)
+
+
+def _all_finite(records: Sequence[Record]) -> Explanation:
     return Explanation("none", f"Every value of the {len(records)} records and every gradient of them is finite.")
+
+
+def _explain_delivered(target: Value) -> Explanation:
+    """Say whether gradients that a backward of a target delivered contradict those that are finite when run again."""
+    records, leaves = graph_of([link_of(target)])
+    if any(target is last for last in _last_target()):
+        for leaf in leaves:
+            if isinstance(leaf, Value) and leaf.extras is not None and not is_finite(leaf.extras.grad):
+                return _explain_other(leaf)
+    return _all_finite(records)
 
 
 def explained(origin: Birth | Obstacle, records: Sequence[Record]) -> Explanation:
@@ -162,11 +176,21 @@ def _explain_source(tensor: Value, loss: Any, gradient: Any) -> Explanation:
             return explain_target(target, gradient, link_of(owner)) or _explain_other(owner)
     if not is_finite(tensor.array):
         return _explain_given(tensor, targets if loss is not None else [], gradient)
-    return Explanation(
-        "unknown",
-        f"the gradient of {link_name(tensor)} is not finite, and the loss that it is of is no longer held.",
-        "keep the loss and ask for it: nt.explain_nan(loss).",
-    )
+    reason, repair = _why_unknown()
+    return Explanation("unknown", f"the gradient of {link_name(tensor)} is not finite, and {reason}.", repair)
+
+
+def _why_unknown() -> tuple[str, str]:
+    """Say why the loss of a gradient is not known, and what to do."""
+    reference = current().thread.last_target
+    if reference is None:
+        reason = "no backward ran in this thread: it ran in another one, whose loss is not known here"
+    elif reference() is None:
+        reason = "the loss of this thread's last backward is no longer held"
+        return reason, "keep the loss and ask for it: nt.explain_nan(loss)."
+    else:
+        reason = "the loss of this thread's last backward does not depend on it: it is of another one"
+    return reason, "give the loss, too: nt.explain_nan(x, loss=loss)."
 
 
 def _last_target() -> list[Any]:
@@ -194,8 +218,10 @@ def _explain_other(owner: Value) -> Explanation:
     return Explanation(
         "unknown",
         f"computed again, the gradient of {link_name(owner)} by this loss is finite: what is not came from another "
-        f"backward that was added to .grad, from a hook, or from a write{written(owner.extras.grad)}.",
-        "call zero_grad() before each backward, or ask after each one; nt.detect_anomaly() raises at the first.",
+        f"backward that was added to .grad, from a hook, or from a write{written(owner.extras.grad)}; or a NumPy array "
+        "that an op read was overwritten since.",
+        "call zero_grad() before each backward, or ask after each one, before arrays are written; nt.detect_anomaly() "
+        "raises at the first.",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.context import FREED, PAST
 from ..core.reader import Reader
-from ..core.recompute import Made, is_at_hand, run_again
+from ..core.recompute import Made, fingerprint, is_at_hand, run_again
 from ..core.record import Gone, Record, describe_site, link_name
 from ..core.value import Value
 from ..core.write import stamp_at
@@ -67,6 +67,13 @@ def find_obstacle(record: Record, position: int) -> Obstacle | None:
                 "ask before that: nt.explain_nan(loss) between backward() and optimizer.step(), or run the step inside "
                 "of nt.detect_anomaly().",
             )
+    prints = record.notes.prints if record.notes is not None else None
+    if prints is not None and prints[position] is not None and fingerprint(link) != prints[position]:
+        return Obstacle(
+            record,
+            f"{read} was overwritten since: the NumPy array {link_name(link)} holds other values",
+            "ask before it is written, or give a copy of it to the op.",
+        )
     return None
 
 

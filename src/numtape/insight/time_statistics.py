@@ -13,6 +13,8 @@ _FAR = 5.0
 #: The standard deviation of normally distributed times is this many times their median absolute deviation.
 _NORMAL = 1.4826
 _RESAMPLES = 2000
+#: The least number of times of which the least and the greatest hold the median as surely as asked.
+FEWEST = math.ceil(1 - math.log2(1 - CONFIDENCE))
 
 
 def spread(times: Sequence[float]) -> float:
@@ -31,10 +33,12 @@ def median_interval(times: Sequence[float]) -> tuple[float, float]:
     """Return a confidence interval of the median, from the ranks of the times alone.
 
     A time lies below the true median with probability 1/2, whatever the distribution; so the number that do is
-    binomial. Below six times no two ranks are as sure as asked, and the interval is from the least to the greatest.
+    binomial. Below six times no two ranks are as sure as asked, and the interval has no end.
     """
     ordered = sorted(times)
     count = len(ordered)
+    if count < FEWEST:
+        return 0.0, math.inf
     tail, rank = 0.0, 0
     while True:
         tail += math.comb(count, rank) / 2**count
@@ -46,7 +50,12 @@ def median_interval(times: Sequence[float]) -> tuple[float, float]:
 
 
 def ratio_interval(times: Sequence[float], baseline: Sequence[float]) -> tuple[float, float]:
-    """Return a confidence interval of the ratio of two medians, by resampling; the same at each call."""
+    """Return a confidence interval of the ratio of two medians, by resampling; the same at each call.
+
+    It has no end if that of one of the medians has none.
+    """
+    if min(len(times), len(baseline)) < FEWEST:
+        return 0.0, math.inf
     generator = np.random.default_rng(0)
     ratios = _resampled_medians(times, generator) / _resampled_medians(baseline, generator)
     low, high = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])

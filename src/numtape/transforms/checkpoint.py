@@ -10,7 +10,7 @@ import numpy as np
 from .. import tree
 from .._typing import NDArray
 from ..core.context import Scope
-from ..core.recompute import drop
+from ..core.recompute import drop, note_arrays
 from ..core.record import Block, Record, describe_site
 from ..core.value import Value
 from ..errors import ArgumentError, OperandError, OverwrittenError
@@ -25,6 +25,7 @@ class Region(Scope):
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """List a record."""
+        note_arrays(record)
         pin(record, operands, self._inside)
         self.records.append(record)
         self._inside.add(record)

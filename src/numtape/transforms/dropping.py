@@ -8,9 +8,10 @@ neighbours are merged, which lets go of the values between them.
 """
 
 import itertools
+import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,30 @@ from ..core.apply import PICK
 from ..core.buffers import Buffers, buffer_of
 from ..core.context import Scope
 from ..core.op import Op, shape_of
-from ..core.recompute import drop
+from ..core.recompute import drop, note_arrays
 from ..core.record import Block, Record
+from ..core.value import Value
 from ..errors import MemoryBudgetError
 from .checkpoint import pin
+
+#: What an op may exceed a budget by until something is dropped.
+_TOLERANCE = 1.05
+
+
+def as_megabytes(nbytes: float, is_least: bool = False) -> str:
+    """Return bytes as text, to three decimals and at least four digits; a least number is rounded up to be enough."""
+    megabytes = nbytes / 2**20
+    decimals = max(3, 3 - math.floor(math.log10(megabytes))) if megabytes else 3
+    if is_least:
+        megabytes = math.ceil(megabytes * 10**decimals) / 10**decimals
+    text = f"{megabytes:.{decimals}f} MB"
+    return text if megabytes >= 0.1 else f"{text} ({math.ceil(nbytes):,} bytes)"
 
 
 class Stretch:
     """Consecutive records; `block` stands for their dropped arrays, None while they are held."""
 
-    __slots__ = ("block", "end", "nbytes", "records")
+    __slots__ = ("block", "end", "nbytes", "pins", "records")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -37,6 +52,8 @@ class Stretch:
         self.end = 0
         self.nbytes = 0
         self.block: Block | None = None
+        #: The pinned values that its records read.
+        self.pins: set[Record] = set()
 
 
 class Account:
@@ -50,8 +67,8 @@ class Account:
         self.largest = 0
         #: The indices of records whose outputs are views.
         self.views: set[int] = set()
-        #: What a plan has decided, by the index of the record that reads.
-        self.plan: dict[int, float] = {}
+        #: What a plan has decided, by the index of the record that reads, in the order in which it does.
+        self.plan: dict[int, list[float]] = {}
         self._has_exceeded = False
 
     @property
@@ -66,7 +83,8 @@ class Account:
 
     def decide(self, reader: Record, room: float) -> float:
         """Do as planned, if it was planned for: to use more, because it happens to be free, would be missed later."""
-        return self.plan.get(reader.index, room)
+        planned = self.plan.get(reader.index)
+        return planned.pop(0) if planned else room
 
     def size(self, record: Record) -> int:
         """Return the bytes that a record's output takes: none if it is a view."""
@@ -83,7 +101,7 @@ class Account:
         if not self._has_exceeded:
             self._has_exceeded = True
             warnings.warn(
-                f"memory_budget_mb: this backward takes {missing / 2**20:.3f} MB more than the budget, at "
+                f"memory_budget_mb: this backward takes {as_megabytes(missing)} more than the budget, at "
                 f"{record.site}; call backward() of the tape, which plans for it.",
                 stacklevel=2,
             )
@@ -110,6 +128,8 @@ class Dropping(Scope):
         self._inside: set[Record] = set()
         self._counted: set[Record] = set()
         self._is_view = False
+        #: The values that are kept only to make others again, with what their records held before.
+        self.pinned: dict[Record, Block | None] = {}
 
     def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Take the time of an op, for the plan's prediction."""
@@ -125,10 +145,13 @@ class Dropping(Scope):
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Keep what the record needs from earlier stretches, count its bytes, and drop what is to be dropped."""
+        live = self.account.buffers.live
         if self.open_begins_anew(record):
             self.close()
         self.seconds[record] = self._elapsed
         self._elapsed = 0.0
+        note_arrays(record)
+        self.keep_what_rules_read(record)
         self.keep_operands(record, operands)
         self.open.records.append(record)
         self.open.end = len(self.seconds)
@@ -142,8 +165,8 @@ class Dropping(Scope):
                 self._last_use[link] = self.open.end
         self.open.nbytes += self._newly_kept(record)
         self.settle_down(record)
-        if self.account.is_short:
-            self.make_room(record)
+        if self.budget is not None and (self.account.is_short or live > self.budget):
+            self.make_room(record, live)
 
     def _newly_kept(self, record: Record) -> int:
         """Return the bytes that the stretch keeps more since a record was made: its own, and those that it reads."""
@@ -156,7 +179,27 @@ class Dropping(Scope):
 
     def keep_operands(self, record: Record, operands: Sequence[Any]) -> None:
         """Pin what a record reads from stretches before its own."""
-        pin(record, operands, self._inside)
+        self.pin(record, operands, self._inside)
+
+    def pin(self, record: Record, operands: Sequence[Any], inside: "set[Record] | dict[Record, Any]") -> None:
+        """Pin what a record reads from outside of some records, and take down what no rule has read so far."""
+        links = [link for link in record.inputs if type(link) is Record]
+        absent = {link: link.array for link in links if not link.is_kept}
+        pin(record, operands, inside)
+        self.pinned.update((link, before) for link, before in absent.items() if link.is_kept)
+
+    def unpin(self, pins: Iterable[Record]) -> None:
+        """Let go of values that were pinned."""
+        for link in pins:
+            link.array = self.pinned.pop(link)
+
+    def keep_what_rules_read(self, record: Record) -> None:
+        """Take what the rules of a record read for kept, whether it was pinned before or not."""
+        positions, _ = record.op.kept(record.needs)
+        links = record.inputs if positions is None else [record.inputs[position] for position in positions]
+        for link in links:
+            if type(link) is Record:
+                self.pinned.pop(link, None)
 
     def open_begins_anew(self, record: Record) -> bool:
         """Say whether a stretch ends before a record. Under a budget, stretches are a small part of it."""
@@ -184,6 +227,10 @@ class Dropping(Scope):
 
     def _drop(self, stretch: Stretch, block: Block) -> None:
         drop([record for record in stretch.records if self._last_use[record] <= stretch.end], block)
+
+    def _droppable(self, stretch: Stretch) -> list[Record]:
+        """Return the records whose values a stretch holds and no later one has read."""
+        return [record for record in stretch.records if record.is_kept and self._last_use[record] <= stretch.end]
 
     def merge(self, position: int) -> None:
         """Make one of a dropped stretch and the next, and drop what only crossed between them."""
@@ -213,35 +260,62 @@ class Dropping(Scope):
             return False
         return True
 
-    def make_room(self, record: Record) -> None:
-        """Drop until the budget is met; raise if it cannot be."""
+    def make_room(self, record: Record, before: int) -> None:
+        """Drop until the budget is met; raise if it cannot be, or if what lived when the op had run exceeds it."""
         assert self.budget is not None
         while self.account.is_short and self.thin():
             pass
         live = self.account.buffers.live
         if live > self.budget:
-            raise MemoryBudgetError(
-                f"memory_budget_mb: at {record.op.name} in {record.site}, {live / 2**20:.3f} MB of values "
-                f"cannot be dropped, and {self.budget / 2**20:.3f} MB were given; the least possible up to here is "
-                f"{live / 2**20:.3f} MB. Tensors that the program still holds count."
-            )
+            found = f"{as_megabytes(live)} of values cannot be dropped"
+        elif before > self.budget * _TOLERANCE:
+            live = before
+            found = f"{as_megabytes(live)} of values are alive at once"
+        else:
+            return
+        raise MemoryBudgetError(
+            f"memory_budget_mb: at {record.op.name} in {record.site}, {found}, and {as_megabytes(self.budget)} were "
+            f"given; the least possible up to here is {as_megabytes(live, is_least=True)}. Tensors that the program "
+            "still holds count."
+        )
 
 
 class Blocks(Dropping):
-    """Keep every n-th record: the strategy BLOCK."""
+    """Keep every n-th record: the strategy BLOCK. A stretch that needs no less from before than it holds is kept."""
 
     def __init__(self, every: int, budget: float | None) -> None:
         super().__init__(budget)
         self.every = every
+
+    def restart(self) -> None:
+        """Forget the records."""
+        super().restart()
+        #: How many stretches read each value that is pinned.
+        self._readers: dict[Record, int] = {}
+
+    def keep_operands(self, record: Record, operands: Sequence[Any]) -> None:
+        """Pin what a record reads from stretches before its own, and count it."""
+        super().keep_operands(record, operands)
+        for link in record.inputs:
+            if type(link) is Record and link in self.pinned and link not in self.open.pins:
+                self.open.pins.add(link)
+                self._readers[link] = self._readers.get(link, 0) + 1
 
     def open_begins_anew(self, record: Record) -> bool:
         """End a stretch after n records."""
         return len(self.open.records) >= self.every
 
     def settle_down(self, record: Record) -> None:
-        """Drop the last stretch when a new one has begun."""
-        if self.stretches and self.stretches[-1].block is None:
-            self.drop_stretch(self.stretches[-1])
+        """Drop the last stretch when a new one has begun, if that saves anything."""
+        if self.stretches and self.stretches[-1].block is None and len(self.open.records) == 1:
+            last = self.stretches[-1]
+            pins = {link for link in last.pins if link in self.pinned and self._readers[link] == 1}
+            if sum(link.nbytes for link in pins) < sum(map(self.account.size, self._droppable(last))):
+                self.drop_stretch(last)
+            else:
+                self.unpin(pins)
+                for link in last.pins:
+                    self._readers[link] -= 1
 
 
 class Full(Dropping):
@@ -282,7 +356,8 @@ class Selective(Dropping):
     """Keep what is expensive to make again, and drop what is cheap: the strategy SELECTIVE.
 
     The cost of a value is that of its op and of the dropped values that it is made of, so chains of cheap ops are kept
-    here and there.
+    here and there. What no rule reads, and is kept only to make cheap values again, must be less than these: else they
+    are kept instead.
     """
 
     def __init__(self, least_cost: float, every: int, budget: float | None) -> None:
@@ -295,26 +370,61 @@ class Selective(Dropping):
         super().restart()
         #: What it costs to make dropped values again, and the block of each.
         self._cheap: dict[Record, tuple[float, Block]] = {}
+        #: The pinned values that each cheap one is made of.
+        self._sources: dict[Record, set[Record]] = {}
+        #: The cheap values to drop when the next record is there: an operand may be overwritten until then.
+        self._pending: set[Record] = set()
+        #: The cheap values that are not dropped yet, since what is kept to make them again is not less.
+        self._deferred: set[Record] = set()
+        self._lost: set[Record] = set()
         self._expensive = 0
         self._block = self.new_block()
 
     def keep_operands(self, record: Record, operands: Sequence[Any]) -> None:
         """Tell whether a record is cheap; keep the expensive values that a cheap one is made of."""
+        self._drop_pending()
         cost = _flops(record) + sum(self._cheap[link][0] for link in self._cheap_links(record))
         elements = max(1, record.nbytes // _itemsize(record))
         is_expensive = cost / elements >= self.least_cost
-        if not is_expensive or self._is_skipped():
-            # What is expensive and skipped all the same does not make what follows it expensive, too.
-            self._cheap[record] = (0.0 if is_expensive else cost, self._block)
-            pin(record, operands, self._cheap)
-        else:
+        if _reads_what_is_rewritten(record) or (is_expensive and not self._is_skipped()):
+            self._keep_deferred()
             self._block = self.new_block()
+            return
+        # What is expensive and skipped all the same does not make what follows it expensive, too.
+        self._cheap[record] = (0.0 if is_expensive else cost, self._block)
+        self.pin(record, operands, self._cheap)
+        pins = {link for link in record.inputs if type(link) is Record and link in self.pinned}
+        self._sources[record] = pins.union(*(self._sources[link] for link in self._cheap_links(record)))
 
     def settle_down(self, record: Record) -> None:
-        """Drop the cheap ones among a record and its operands."""
-        for cheap in self._cheap_links(record) | ({record} & self._cheap.keys()):
+        """Take down the cheap ones among a record and its operands, to be dropped."""
+        self._pending = self._cheap_links(record) | ({record} & self._cheap.keys())
+
+    def _drop_pending(self) -> None:
+        """Drop cheap values, unless what is kept only to make them again is as large."""
+        for cheap in sorted(self._pending, key=lambda cheap: cheap.index):
             if cheap.is_kept:
-                drop([cheap], self._cheap[cheap][1])
+                if self.account.size(cheap) and self._sources[cheap] & self.pinned.keys():
+                    self._deferred.add(cheap)
+                else:
+                    drop([cheap], self._cheap[cheap][1], self._lost)
+        sources = self._sources_of_deferred()
+        if sum(source.nbytes for source in sources) < sum(map(self.account.size, self._deferred)):
+            for cheap in sorted(self._deferred, key=lambda cheap: cheap.index):
+                drop([cheap], self._cheap[cheap][1], self._lost)
+            for source in sources:
+                del self.pinned[source]
+            self._deferred.clear()
+
+    def _keep_deferred(self) -> None:
+        """Keep the cheap values that did not become more than what they are made of, and that no longer."""
+        self.unpin(self._sources_of_deferred())
+        for cheap in self._deferred:
+            del self._cheap[cheap]
+        self._deferred.clear()
+
+    def _sources_of_deferred(self) -> set[Record]:
+        return self.pinned.keys() & set().union(*(self._sources[cheap] for cheap in self._deferred))
 
     def _cheap_links(self, record: Record) -> set[Record]:
         return {link for link in record.inputs if type(link) is Record and link in self._cheap}
@@ -323,6 +433,14 @@ class Selective(Dropping):
         """Say whether an expensive value is none of every n-th."""
         self._expensive += 1
         return self._expensive % self.every != 0
+
+
+def _reads_what_is_rewritten(record: Record) -> bool:
+    """Say whether an untracked operand is a tensor that was written in place: a buffer, most likely to be again."""
+    return any(
+        isinstance(link, Value) and not record.needs >> i & 1 and link.version is not None and link.version[0].count
+        for i, link in enumerate(record.inputs)
+    )
 
 
 def _itemsize(record: Record) -> int:

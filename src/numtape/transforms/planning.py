@@ -1,17 +1,23 @@
 """Foresee what a backward over a checkpointed graph will hold and run again, by walking a copy of it without arrays."""
 
+import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..core.binomial import Run
+from ..core.apply import PICK
+from ..core.buffers import buffer_of
 from ..core.context import FREED
-from ..core.op import Reads, Rule, Structure
-from ..core.recompute import Made
+from ..core.op import Reads, Rule, Structure, same
+from ..core.recompute import Made, remake
 from ..core.record import Block, Record
 from ..core.restoring import Restorer
+from ..core.reverse import KEPT
+from ..core.value import Value
+from ..dtypes import HALF_DTYPES
 from ..errors import MemoryBudgetError
-from .dropping import Dropping
+from .dropping import Dropping, as_megabytes
 
 
 @dataclass(frozen=True)
@@ -34,65 +40,97 @@ class Plan:
         share = self.extra_seconds / self.forward_seconds if self.forward_seconds else 0.0
         return "\n".join(
             [
-                f"kept             {self.kept:,} values, {self.kept_bytes / 2**20:.3f} MB",
+                f"kept             {self.kept:,} values, {as_megabytes(self.kept_bytes)}",
                 f"recomputed       {self.recomputed:,} ops",
-                f"predicted peak   {self.peak_bytes / 2**20:.3f} MB",
+                f"predicted peak   {as_megabytes(self.peak_bytes)}",
                 f"predicted extra  {self.extra_seconds * 1e3:.3f} ms ({share:.2f} times the forward's ops)",
             ]
         )
 
 
+class _Count:
+    """The bytes of the buffers of a walk that are alive, now and at most, and those of them that cotangents take."""
+
+    __slots__ = ("live", "moved", "peak")
+
+    def __init__(self) -> None:
+        self.live = self.moved = self.peak = 0
+
+
+class _Buffer:
+    """Stands for an array and its views in a walk, and is counted as long as it lives."""
+
+    __slots__ = ("_count", "nbytes")
+
+    def __init__(self, count: _Count, nbytes: int) -> None:
+        self._count = count
+        self.nbytes = nbytes
+        count.live += nbytes
+        count.peak = max(count.peak, count.live)
+
+    def __del__(self) -> None:
+        self._count.live -= self.nbytes
+
+
+class _Cotangent(_Buffer):
+    """Stands for a cotangent and its views."""
+
+    __slots__ = ()
+
+    def __init__(self, count: _Count, record: Record) -> None:
+        is_half = not isinstance(record.dtype, list) and record.dtype in HALF_DTYPES
+        super().__init__(count, record.nbytes * 2 if is_half else record.nbytes)  # Halves are carried in float32.
+        count.moved += self.nbytes
+
+    def __del__(self) -> None:
+        super().__del__()
+        self._count.moved -= self.nbytes
+
+
 class _Walk:
-    """A backward over copies of records, in which arrays are only numbers of bytes."""
+    """A backward over copies of records, by the code of a real one, in which arrays are only numbers of bytes."""
 
     def __init__(self, scope: Dropping, records: Sequence[Record], budget: float | None, frees: bool = True) -> None:
         self.scope = scope
         self.budget = budget
         #: Whether the arrays behind the walk are freed.
         self.frees = frees
-        self.live = 0
-        self.peak = 0
+        self.count = _Count()
         self.recomputed = 0
         self.seconds = 0.0
-        #: How much may be used at once for what a record reads, by its index.
-        self.decisions: dict[int, float] = {}
-        #: The bytes of the cotangents.
-        self._beside = 0
-        #: The bytes that each record holds.
-        self._held: dict[Record, int] = {}
+        #: How much may be used at once for what a record reads, by its index, in the order in which it reads.
+        self.decisions: dict[int, list[float]] = {}
+        self.originals: dict[Record, Record] = {}
         copies: dict[Record, Record] = {}
         blocks: dict[Block, Block] = {}
+        buffers = _Buffers(scope, records, self.count)
         for record in reversed(records):  # Oldest first.
             copies[record] = copy = Record()
+            self.originals[copy] = record
             copy.op, copy.params, copy.needs, copy.index = record.op, record.params, record.needs, record.index
             copy.shape, copy.dtype, copy.code, copy.lasti = record.shape, record.dtype, record.code, record.lasti
-            copy.cell, copy.version, copy.notes = record.cell, None, None
+            copy.cell, copy.version, copy.notes = record.cell, record.version, None
             copy.inputs = tuple(copies.get(link, link) if type(link) is Record else link for link in record.inputs)
-            array = record.array
-            if type(array) is Block:
-                array = blocks.setdefault(array, Block(None if budget is None else self))
-            elif array is not None:
-                array = _HELD
-                self._held[copy] = self.size(copy)
-                self.live += self._held[copy]
-            copy.array = array
-        self.kept_bytes = self.live
-        # What the program holds besides, and what else records hold, stays.
-        self.live = max(self.live, scope.account.buffers.live)
-        self.originals = {copy: record for record, copy in copies.items()}
+            if type(record.array) is Block:
+                copy.array = blocks.setdefault(record.array, Block(None if budget is None else self))
+            else:
+                copy.array = buffers.of(record.array)
         self.records = [copies[record] for record in records]
+        self.kept_bytes = self.count.live
+        # What the program holds besides, and what else records hold, stays.
+        self.count.live += max(0, scope.account.buffers.live - buffers.known)
 
     def hold(self, array: object) -> None:
-        """Do nothing: `remake` has counted it."""
+        """Do nothing: a buffer counts itself."""
 
     def room(self) -> float:
-        """Return how many bytes more may be held."""
+        """Return how many bytes more may be held, beside cotangents."""
         assert self.budget is not None
-        return self.budget - self.live
+        return self.budget - (self.count.live - self.count.moved)
 
     def decide(self, reader: Record, room: float) -> float:
         """Note how much is used."""
-        self.decisions[reader.index] = room
+        self.decisions.setdefault(reader.index, []).append(room)
         return room
 
     def size(self, record: Record) -> int:
@@ -100,54 +138,92 @@ class _Walk:
         return self.scope.account.size(record)
 
     def exceed(self, record: Record, missing: float) -> None:
-        """Raise: there is no way within the budget."""
-        raise MemoryBudgetError(f"memory_budget_mb: {missing:,.0f} bytes are missing at {record.site}.")
+        """Note that all is made at once: it is only so long over what there is room for, and the peak decides."""
+        self.decisions[record.index][-1] = math.inf
 
     def run(self) -> None:
         """Walk backward; count what is held and what runs again."""
-        cotangents: dict[Record, _Cotangent] = {}
-        restorer = Restorer(self.records, cotangents, self.remake)
-        self._rise(0)
+        cotangents: dict[Record, Any] = {}
+        restorer = Restorer(self.records, cotangents, self._remake)
+        inner = {link for record in self.records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
+        self.count.peak = self.count.live
         for record in self.records:
-            held = cotangents.pop(record, _Cotangent(record.nbytes)).nbytes
-            self._beside = sum(g.nbytes for g in cotangents.values()) + held
+            g = cotangents.pop(record, None)
+            if g is None:
+                if record in inner:  # Nothing flows to it.
+                    continue
+                g = _Cotangent(self.count, record)
             for needed in _reads(record):
                 if type(needed) is Record and not needed.is_kept:
-                    restorer.restore(needed, record, _Cotangent(held))
+                    restorer.restore(needed, record, g)
             for position, link in enumerate(record.inputs):
-                if type(link) is Record and record.needs >> position & 1 and link not in cotangents:
-                    cotangents[link] = _Cotangent(record.nbytes if _repeats(record) else link.nbytes)
-            self._rise(sum(g.nbytes for g in cotangents.values()) + held)
-            if record.is_kept and (self.frees or record in restorer.restored):
-                self.live -= self._held.pop(record, 0)
+                if type(link) is Record and record.needs >> position & 1:
+                    self._pass_on(record, position, link, g, cotangents)
+            restorer.drop(record)
             if self.frees:
                 record.array = None
                 record.cell = FREED
-            else:
-                restorer.drop(record)
 
-    def remake(self, records: Sequence[Record], wanted: set[Record]) -> Made:
-        """Count what running records again takes."""
-        run = Run(records, wanted, self.size)
-        self._rise(self._beside + run.peak)
-        for record in records:
-            self.recomputed += 1
-            self.seconds += self.scope.seconds.get(self.originals[record], 0.0)
-        # A view holds what it is a view of, if nobody else does.
-        owners: set[Record] = set()
-        inside = set(records)
-        for record in records:
-            if record in wanted:
-                owner = record
-                while not self.size(owner) and type(owner.inputs[0]) is Record and owner.inputs[0] in inside:
-                    owner = owner.inputs[0]
-                self._held[record] = 0 if owner in owners else self.size(owner)
-                self.live += self._held[record]
-                owners.add(owner)
-        return dict.fromkeys((record for record in records if record in wanted), _HELD)
+    def _pass_on(self, record: Record, position: int, link: Record, g: Any, cotangents: dict[Record, Any]) -> None:
+        """Give an input the cotangent that a record's rule makes of its own: new, or the same memory."""
+        if record.op is PICK:
+            cotangents.setdefault(link, []).append(g)
+            return
+        before = cotangents.get(link)
+        if before is None and _is_passed_on(record, position, link, g):
+            cotangents[link] = g
+        # A sum is made in place if nobody else holds what it is added to, and that is no view that repeats elements.
+        elif before is None or sys.getrefcount(before) != KEPT or before.nbytes < link.nbytes:
+            cotangents[link] = _Cotangent(self.count, link)
 
-    def _rise(self, beside: int) -> None:
-        self.peak = max(self.peak, self.live + beside)
+    def _remake(self, records: Sequence[Record], wanted: set[Record]) -> Made:
+        return remake(records, wanted, self._run_again)
+
+    def _run_again(self, record: Record, made: Made) -> Any:
+        """Return what stands for the output of a record, and count that it runs again."""
+        self.recomputed += 1
+        self.seconds += self.scope.seconds.get(self.originals[record], 0.0)
+        is_several = isinstance(record.shape, list)
+        if not self.size(record) and record.inputs:
+            first = record.inputs[0]
+            base: Any = made.get(first, first.array) if type(first) is Record else _Buffer(self.count, 0)
+            if record.op is PICK:
+                assert record.params is not None
+                return base[record.params["position"]]
+            return (base,) * len(record.shape) if is_several else base
+        if is_several:
+            parts = zip(record.shape, record.dtype, strict=True)
+            return tuple(_Buffer(self.count, math.prod(shape) * dtype.itemsize) for shape, dtype in parts)
+        return _Buffer(self.count, record.nbytes)
+
+
+class _Buffers:
+    """What stands for the arrays that records keep: one for each buffer, however many arrays are views of it."""
+
+    def __init__(self, scope: Dropping, records: Sequence[Record], count: _Count) -> None:
+        self._account = scope.account
+        self._count = count
+        self._made: dict[int, _Buffer] = {}
+        #: The memory of leaves, which does not count.
+        self._outside = {
+            id(buffer_of(link.array)) for record in records for link in record.inputs if isinstance(link, Value)
+        }
+        #: The bytes of those buffers that the account counts, too.
+        self.known = 0
+
+    def of(self, array: Any) -> Any:
+        """Return what stands for an array, or for each of several; None for none."""
+        if array is None:
+            return None
+        if isinstance(array, tuple):
+            return tuple(map(self.of, array))
+        buffer = buffer_of(array)
+        if id(buffer) not in self._made:
+            is_known = array in self._account.buffers
+            counts = is_known or id(buffer) not in self._outside
+            self._made[id(buffer)] = _Buffer(self._count, buffer.nbytes if counts else 0)
+            self.known += buffer.nbytes if is_known else 0
+        return self._made[id(buffer)]
 
 
 def _reads(record: Record) -> Iterator[Any]:
@@ -164,35 +240,33 @@ def _reads(record: Record) -> Iterator[Any]:
                 yield record
 
 
-def _repeats(record: Record) -> bool:
-    """Say whether the cotangent of a record's input is its own, repeated without a copy: so it is of a sum."""
-    facts = record.op.facts
-    return facts.structure is Structure.LANES and bool(facts.linear) and len(record.inputs) == 1
-
-
-class _Cotangent(NamedTuple):
-    """Stands for a cotangent."""
-
-    nbytes: int
-
-
-#: Stands for an array in a copy.
-_HELD = object()
+def _is_passed_on(record: Record, position: int, link: Record, g: Any) -> bool:
+    """Say whether the cotangent of a record's input is its own, or a view of that."""
+    facts, rule = record.op.facts, record.op.pull(position)
+    if not isinstance(rule, Rule) or not isinstance(g, _Cotangent):
+        return False
+    if rule.function is same:
+        return bool(record.shape == link.shape and record.dtype == link.dtype)
+    if not facts.linear or rule.operands != () or rule.reads_out:
+        return False
+    # That of a sum is repeated without a copy; that of what only moves elements may be a part, which holds the whole.
+    is_sum = facts.structure is Structure.LANES and len(record.inputs) == 1
+    return is_sum or (facts.structure is Structure.MOVES and link.nbytes <= record.nbytes)
 
 
 #: What the prediction may exceed a budget by.
 _TOLERANCE = 1.02
 
 
-def plan(scope: Dropping, records: Sequence[Record]) -> Plan:
-    """Return what a backward over records, newest first, will do."""
-    walk = _Walk(scope, records, scope.budget)
+def plan(scope: Dropping, records: Sequence[Record], frees: bool = True) -> Plan:
+    """Return what a backward over records, newest first, will do; `frees` says whether it frees what it passes."""
+    walk = _Walk(scope, records, scope.budget, frees)
     walk.run()
     return Plan(
         sum(record.is_kept for record in records),
         walk.kept_bytes,
         walk.recomputed,
-        max(walk.peak, scope.account.buffers.peak),
+        max(walk.count.peak, scope.account.buffers.peak),
         walk.seconds,
         sum(scope.seconds.get(record, 0.0) for record in records),
     )
@@ -206,11 +280,10 @@ def prepare(scope: Dropping, records: Sequence[Record], frees: bool) -> None:
     assert scope.budget is not None
     while (walk := _walk_within(scope, records, scope.budget, frees)) is None:
         if not scope.thin():
-            # With room for one value more: what a rule needs inside of it is not foreseen.
-            least = _least(scope, records, scope.budget, frees) + scope.account.largest
+            least = as_megabytes(_least(scope, records, scope.budget, frees), is_least=True)
             raise MemoryBudgetError(
-                f"memory_budget_mb: a backward over {len(records):,} records takes {least / 2**20:.3f} MB at least, "
-                f"and {scope.budget / 2**20:.3f} MB were given; give at least that, or a smaller batch."
+                f"memory_budget_mb: a backward over {len(records):,} records takes {least} at least, and "
+                f"{as_megabytes(scope.budget)} were given; give at least that, or a smaller batch."
             )
     scope.account.plan = walk.decisions
 
@@ -222,7 +295,7 @@ def _walk_within(scope: Dropping, records: Sequence[Record], budget: float, free
         walk.run()
     except MemoryBudgetError:
         return None
-    return walk if walk.peak <= budget * _TOLERANCE else None
+    return walk if walk.count.peak <= budget * _TOLERANCE else None
 
 
 def _least(scope: Dropping, records: Sequence[Record], low: float, frees: bool) -> float:
