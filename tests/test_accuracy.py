@@ -200,3 +200,8 @@ def test_the_gradient_of_a_product_is_the_product_of_the_others(x, expected):
 def test_the_gradient_of_the_huber_loss_is_the_error_within_delta():
     (gradient,) = gradients(lambda x: nt.huber_loss(x, np.zeros(4), 2.0, reduction="sum"), [-5.0, -1.0, 0.0, 3.0])
     np.testing.assert_array_equal(gradient, [-2.0, -1.0, 0.0, 2.0])
+
+
+def test_the_angle_has_its_slope_at_any_size():
+    for size in (1e-170, 1e-20, 1.0, 1e20, 1e160):
+        assert nt.grad(lambda y, size=size: nt.atan2(y, size))(size) == pytest.approx(0.5 / size)

@@ -89,3 +89,11 @@ def test_what_a_mask_leaves_out_is_not_computed():
         y = np.log(x, where=np.array([False, True, False]), out=nt.zeros(3))
         y.sum().backward()
     assert x.grad.tolist() == [0.0, 0.5, 0.0]
+
+
+def test_options_of_numpy_that_stand_for_keywords_record():
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    padded = np.pad(x, 1, mode="constant", constant_values=3.0)
+    assert padded.tolist() == [3.0, 1.0, 2.0, 3.0]
+    padded.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]

@@ -16,6 +16,7 @@ from numtape.core.op import NON_DIFFERENTIABLE, Op
 from numtape.errors import (
     ArgumentError,
     DtypeError,
+    GradientError,
     NotConnectedError,
     NotDifferentiableError,
     OperandError,
@@ -496,3 +497,17 @@ def test_a_series_that_outlives_its_call_is_a_constant():
     derivatives(function, 1.0, 2)
     assert derivatives(function, 2.0, 3) == pytest.approx([2.0 * math.e, math.e, 0.0, 0.0])
     assert nt.grad(function)(2.0) == pytest.approx(math.e)
+
+
+def test_a_wrong_rule_is_found_by_derivatives_too():
+    @nt.custom_op(jvp={"x": lambda t, x: t * nt.sin(x)})
+    def sine(x, /):
+        return np.sin(x)
+
+    with pytest.raises(GradientError, match="Correct the rule"):
+        derivatives(sine, 0.5, 2)
+
+
+def test_what_a_half_can_hold_does_not_depend_on_the_order_asked_for():
+    assert derivatives(lambda x: x**4 * x**4, np.float16(3), 2)[2] == pytest.approx(40824.0, rel=1e-3)
+    assert derivatives(lambda x: nt.exp(8 * x), np.float16(0.25), 4)[4] == pytest.approx(30265.6, rel=1e-3)

@@ -141,11 +141,11 @@ def _check_float(name: str, dtype: Any, number: int) -> None:
 def is_tracked_outside(inputs: Arguments) -> bool:
     """Say whether the result of a transform must be differentiable itself: something around it differentiates."""
     state = current()
-    if not state.grad or not inputs.has_tensors:
+    if not state.grad:
         return False
-    if state.transforms or state.tapes:
+    if state.transforms or any(tape.watch_all or tape.watched for tape in state.tapes):
         return True
-    return any(isinstance(x, Value) and x.node is not None for x in inputs.given)
+    return inputs.has_tensors and any(isinstance(x, Value) and x.node is not None for x in inputs.given)
 
 
 def must_record(inputs: Arguments, is_tracked: bool, outs: Sequence[Any]) -> bool:
@@ -378,7 +378,10 @@ def _with_arrays(name: str, kind: str, structure: Any, given: Any) -> Any:
         if not isinstance(given, list | tuple) or not all(isinstance(x, float | int) for x in tree.leaves(given)):
             return given
         try:
-            return np.asarray(given)
+            array = np.asarray(given)
+            # Python's numbers have no dtype of their own.
+            dtype = getattr(structure, "dtype", array.dtype)
+            return array.astype(dtype) if is_float(dtype) else array
         except ValueError as error:
             raise ShapeError(
                 f"{name}: the {kind} {given!r} makes no array; nested lists must have equal lengths at each depth."

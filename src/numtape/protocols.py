@@ -166,6 +166,11 @@ def _bind(function: Any, face: Any, args: Any, kwargs: Any) -> tuple[list[Any], 
         default = theirs[name].default
         if name == "axis" and isinstance(value, tuple | list) and not value:
             return None  # No axes at all, which ours takes as all of them.
+        if theirs[name].kind is inspect.Parameter.VAR_KEYWORD:
+            if not all(option in ours for option in value):
+                return None
+            named |= value
+            continue
         if name == "out" and getattr(getattr(face, "op", None), "is_elementwise", False):
             named[name] = value  # Which the faces of elementwise ops take, whatever their signature.
         elif name in ours and ours[name].kind is not inspect.Parameter.POSITIONAL_ONLY and place:

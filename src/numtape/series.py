@@ -126,7 +126,7 @@ def _as_number(x: Any) -> Any:
 def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
     """Return the derivatives in trees as the function returns them, by running it on a power series."""
     depth = current().transforms + 1
-    unit = _unit(order)
+    unit = _unit(order, x.dtype)
     with variable(depth) as level:
         source = SeriesTensor.of([x, np.array(unit, x.dtype)][: order + 1], order, level)
         with entered(grad=True, transforms=depth):
@@ -145,12 +145,14 @@ def _check_exit(function: Callable[[Any], Any], last_exit: Any) -> None:
         ) from None
 
 
-def _unit(order: int) -> int:
-    """Return the step, in units of which x moves: such that the coefficients of exp neither vanish nor grow.
+def _unit(order: int, dtype: Any) -> int:
+    """Return the step, in units of which x moves: 1, unless the coefficients of exp would be too small for the dtype.
 
     That of order n is ``unit**n / n!``. A power of two leaves the digits of all coefficients as they would be for 1.
     """
-    return 2 ** round(math.lgamma(order + 1) / math.log(2.0) / order) if order else 1
+    logarithm = math.lgamma(order + 1) / math.log(2.0)
+    smallest = {2: 14, 4: 126, 8: 1022}[dtype.itemsize]  # The exponent of the least number of full precision.
+    return 1 if logarithm < smallest else 2 ** round(logarithm / order)
 
 
 def _derivative(out: Any, n: int, unit: int, level: int) -> Any:

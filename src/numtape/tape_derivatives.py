@@ -12,7 +12,7 @@ from .core.gradients import as_tensor, check_target, link_of, push_forward
 from .core.reverse import is_reached
 from .core.tape import RecordingTape
 from .core.value import Value, wrap
-from .errors import NotConnectedError, OperandError
+from .errors import ArgumentError, NotConnectedError, OperandError
 from .jacobians import check_chunk_size, matrix_blocks
 from .recording import Recording
 from .schedule import HybridScheduler
@@ -29,13 +29,14 @@ class TapeDerivatives(Recording):
         """Return the derivative of a target by a source in forward mode. Consumes nothing.
 
         Args:
-            source: a tensor.
-            target: a tensor that was computed from it.
-            tangent: a direction of the source's shape; None for the derivatives by each of its elements.
+            source: a tensor, or an iterable of tensors.
+            target: a tensor that was computed from it, or an iterable of such (then a list is returned).
+            tangent: a direction of the source's shape, for an iterable one for each; None for the derivatives by each
+                element.
 
         Returns:
             With a tangent, the directional derivative, of the target's shape; otherwise all derivatives, of shape
-            ``target.shape + source.shape``.
+            ``target.shape + source.shape``, in a list for an iterable of sources.
 
         Example:
             >>> tape = nt.GradientTape()
@@ -45,14 +46,25 @@ class TapeDerivatives(Recording):
         """
         name = "forward_gradient"
         self._check_open(name)
-        self._check_connected(name, target, source)
+        if not isinstance(target, Value):
+            return [self.forward_gradient(source, one, tangent) for one in as_list("target", target, name)]
+        sources = as_list("source", source, name)
+        for one in sources:
+            self._check_connected(name, target, one)
         if tangent is None:
-            return self._jacobian(target, source, HybridScheduler(SchedulerConfig("forward")))
-        seed = as_moved(name, "tangent", tangent, source)
+            scheduler = HybridScheduler(SchedulerConfig("forward"))
+            found = [self._jacobian(target, one, scheduler) for one in sources]
+            return found[0] if isinstance(source, Value) else found
+        tangents = [tangent] if isinstance(source, Value) else list(tangent)
+        if len(tangents) != len(sources):
+            raise ArgumentError(
+                f"{name}: {len(sources)} sources and {len(tangents)} tangents were given; give one for each."
+            )
+        seeds = [as_moved(name, "tangent", t, x, i) for i, (t, x) in enumerate(zip(tangents, sources, strict=True))]
         outer = self._outer_tapes()
-        create_graph = self._is_differentiated(outer, [seed])
+        create_graph = self._is_differentiated(outer, seeds)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
-            (pushed,) = push_forward([target], [source], [seed], create_graph=create_graph)
+            (pushed,) = push_forward([target], sources, seeds, create_graph=create_graph)
         return as_tensor(pushed, target, target.plain)
 
     def jacobian(self, target: Any, source: Any, mode: str = "auto", chunk_size: int | None = None) -> Any:

@@ -222,3 +222,29 @@ def test_a_copy_of_what_is_differentiated_by_is_refused():
         nt.grad(lambda x: copy.deepcopy(x) * x)(3.0)
     w = nt.tensor([1.0], requires_grad=True)
     assert nt.grad(lambda x: (copy.deepcopy(w) * x).sum())(np.ones(1)).tolist() == [1.0]
+
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+def by_pull_function(w):
+    @nt.custom_gradient
+    def tripled(x):
+        return x * 3.0, lambda g: g * 3.0 * w
+
+    return nt.grad(lambda x: tripled(x).sum())(X).sum()
+
+
+def by_hook(w):
+    def tripled(x):
+        y = x * 3.0
+        y.register_hook(lambda g: g * w)
+        return y.sum()
+
+    return nt.grad(tripled)(X).sum()
+
+
+@pytest.mark.parametrize("outer", [by_pull_function, by_hook])
+def test_what_a_backward_alone_captures_is_differentiated_by(outer):
+    assert nt.grad(outer)(2.0) == 9.0
+    assert nt.jvp(outer, 2.0, 1.0)[1] == 9.0

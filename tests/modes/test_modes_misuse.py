@@ -214,7 +214,7 @@ BAD = {
     "a forward gradient by an array": (
         lambda: nt.Tape().forward_gradient(np.ones(2), float32_tensor() * 2.0),
         OperandError,
-        "forward_gradient: the source must be a tensor, but ndarray was given.",
+        "forward_gradient: source must be a tensor or an iterable of tensors, but ndarray was given.",
     ),
     "thresholds the wrong way round": (
         lambda: nt.SchedulerConfig(forward_mode_threshold=0.1, reverse_mode_threshold=10.0),

@@ -172,3 +172,39 @@ def test_an_infinite_derivative_at_the_cut_stays_where_it_is():
         by_default, by_reverse = nt.jacobian(narrow)(x), nt.jacobian(narrow, mode="reverse")(x)
     assert np.isinf(by_reverse[:, :25]).all()
     np.testing.assert_array_equal(by_default, by_reverse)
+
+
+def test_a_pull_function_that_is_not_linear_is_not_multiplied_by():
+    matrix = np.arange(1.0, 301.0).reshape(3, 100) / 100
+
+    @nt.custom_gradient
+    def clipped(x):
+        return x * 1.0, lambda g: nt.clip(g, -0.1, 0.1)
+
+    def narrow(x):
+        return matrix.T @ (matrix @ clipped(x))
+
+    by_default, by_reverse = nt.jacobian(narrow)(np.ones(100)), nt.jacobian(narrow, mode="reverse")(np.ones(100))
+    np.testing.assert_array_equal(by_default, by_reverse)
+
+
+def test_axes_of_a_number_are_those_that_numpy_takes():
+    for reduce in (nt.sum, nt.mean, nt.max, nt.prod, nt.logsumexp, nt.nanmean):
+        assert nt.grad(lambda x, reduce=reduce: reduce(x * x, axis=0))(0.7) == pytest.approx(1.4)
+
+
+def test_forward_gradients_of_several_tensors_are_lists():
+    tape = nt.GradientTape()
+    x, y = tape.watch(nt.tensor([1.0, 2.0])), tape.watch(nt.tensor([3.0, 4.0]))
+    product = x * y
+    by_x, by_y = tape.forward_gradient([x, y], product)
+    assert (by_x.tolist(), by_y.tolist()) == ([[3.0, 0.0], [0.0, 4.0]], [[1.0, 0.0], [0.0, 2.0]])
+    assert tape.forward_gradient([x, y], product, [[1.0, 0.0], [0.0, 1.0]]).tolist() == [3.0, 2.0]
+    assert [found.tolist() for found in tape.forward_gradient(x, [product, x * x], [1.0, 1.0])] == [
+        [3.0, 4.0],
+        [2.0, 4.0],
+    ]
+
+
+def test_a_list_of_numbers_takes_the_dtype_of_its_argument():
+    assert nt.jvp(lambda x: x * x, nt.tensor([2.0, 3.0]), [1.0, 0.0])[1].tolist() == [4.0, 0.0]

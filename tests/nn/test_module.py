@@ -555,3 +555,42 @@ def test_records_of_a_layer_name_the_user_s_line_and_the_parameters_paths():
         model(nt.ones(1, 2))  # The line.
     assert all("model(nt.ones(1, 2))  # The line." in record.site for record in tape.records)
     assert "0.weight" in str(tape.summary())
+
+
+def test_containers_may_have_parameters_and_buffers_beside_their_modules():
+    class Scaled(nt.nn.Sequential):
+        def __init__(self):
+            super().__init__(nt.nn.Linear(2, 2))
+            self.scale = nt.nn.Parameter(nt.zeros(1))
+
+        def forward(self, x):
+            return super().forward(x) * self.scale
+
+    model = Scaled()
+    assert model(nt.ones(1, 2)).tolist() == [[0.0, 0.0]]
+    assert len(model) == 1
+    model.register_buffer("mean", nt.zeros(2))
+    model.append(nt.nn.Linear(2, 2))
+    assert list(model.state_dict()) == ["scale", "mean", "0.weight", "0.bias", "1.weight", "1.bias"]
+    heads = nt.nn.ModuleDict({"left": nt.nn.ReLU()})
+    heads.register_buffer("mean", nt.zeros(2))
+    assert list(heads) == heads.keys() == ["left"]
+    assert "mean" not in heads
+
+
+def test_a_slice_of_named_modules_keeps_the_names():
+    model = nt.nn.Sequential({"first": nt.nn.Linear(2, 2), "then": nt.nn.ReLU()})
+    assert list(model[:1].state_dict()) == ["first.weight", "first.bias"]
+
+
+def test_names_that_every_module_has_are_refused():
+    with pytest.raises(ArgumentError, match="'training' is an attribute of every module"):
+        nt.nn.ModuleDict({"training": nt.nn.ReLU()})
+
+
+def test_a_state_that_is_no_number_leaves_everything_as_it_was():
+    layer = nt.nn.Linear(2, 2)
+    before = layer.weight.tolist()
+    with pytest.raises(OperandError, match="'bias' is of type ndarray"):
+        layer.load_state_dict({"weight": np.zeros((2, 2)), "bias": np.zeros(2, [("a", "f4")])})
+    assert layer.weight.tolist() == before

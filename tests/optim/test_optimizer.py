@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import re
 import weakref
 
 import numpy as np
@@ -600,3 +601,19 @@ def test_adamw_stays_adamw_whatever_state_it_loads():
     before = w.item()
     loaded.step()
     assert before - w.item() > 0.4  # The decay alone takes 5% of 10.
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ({"step": 1000}, "the state of parameter 0 lacks exp_avg, exp_avg_sq."),
+        ({"step": 1, "exp_avg": np.ones(2), "exp_avg_sqq": np.ones(2)}, "has exp_avg_sqq, and not exp_avg_sq."),
+        ({"step": "x", "exp_avg": np.ones(2), "exp_avg_sq": np.ones(2)}, "has 'x' for step; it must be a number."),
+    ],
+)
+def test_states_that_a_rule_cannot_go_on_from_are_refused(state, says):
+    w = nt.ones(2, requires_grad=True)
+    optimizer = optim.Adam([w], lr=0.1)
+    saved = {**optimizer.state_dict(), "state": {0: state}}
+    with pytest.raises(ArgumentError, match=re.escape(says)):
+        optimizer.load_state_dict(saved)

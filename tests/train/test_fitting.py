@@ -460,7 +460,8 @@ def test_early_stopping_recovers_from_nan():
         ({"metrics": nt.train.Accuracy()}, "fit: metrics is Accuracy; it must be a list of metrics."),
         (
             {"metrics": ["accuracy"]},
-            "fit: 'accuracy' is no metric; give an object such as nt.train.Accuracy().",
+            "fit: 'accuracy' is no metric; give an object such as nt.train.Accuracy(), with name, reset, update, "
+            "compute, state_dict, load_state_dict.",
         ),
         ({"early_stopping": 3}, "fit: early_stopping is int; it must be an nt.train.EarlyStopping."),
         ({"logger": "log.csv"}, "fit: logger is str; it must be an object with start, log, finish."),

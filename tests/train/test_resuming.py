@@ -16,11 +16,21 @@ import os, signal, sys
 import numpy as np
 import numtape as nt
 
-def run(folder, resume=False, accumulate=3, stop=None, kill=None, **settings):
+class Shuffled:
+    # Batches in an order that is drawn anew from the thread's stream in each epoch; it has no state to save.
+    def __iter__(self):
+        x, y = nt.data.two_moons(70, rng=0)
+        order = nt.permutation(70).numpy()
+        for i in range(0, 70, 10):
+            yield x[order[i : i + 10]], y[order[i : i + 10]]
+
+
+def run(folder, resume=False, accumulate=3, stop=None, kill=None, loader=None, **settings):
     nt.seed(0)
     model = nt.nn.Sequential(nt.nn.Linear(2, 4), nt.nn.Dropout(0.5), nt.nn.Linear(4, 2))
     optimizer = nt.optim.Adam(model.parameters(), lr=0.1)
-    loader = nt.data.DataLoader(nt.data.two_moons(70, rng=0), batch_size=10, shuffle=True, rng=0)
+    if loader is None:
+        loader = nt.data.DataLoader(nt.data.two_moons(70, rng=0), batch_size=10, shuffle=True, rng=0)
     calls = [0]
 
     def loss(prediction, target):
@@ -48,6 +58,15 @@ def check_equal(found, wanted):
         np.testing.assert_array_equal(found[1][name], wanted[1][name])
     for a, b in zip(found[0], wanted[0], strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_loader_without_a_state_begins_its_epoch_again(tmp_path, accumulate):
+    whole = run(None, accumulate=accumulate, loader=space["Shuffled"]())
+    for stop in (2, 5, 7, 9, 13):
+        folder = tmp_path / str(stop)
+        run(folder, accumulate=accumulate, stop=stop, loader=space["Shuffled"]())
+        check_equal(run(folder, resume=True, accumulate=accumulate, loader=space["Shuffled"]()), whole)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3, 7, 9])
@@ -122,6 +141,12 @@ class Given:
 
     def compute(self):
         return self.values.pop(0)
+
+    def state_dict(self):
+        return {"values": self.values}
+
+    def load_state_dict(self, state):
+        self.values = state["values"]
 
 
 def test_the_best_state_is_by_what_early_stopping_looks_at(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import NotDifferentiableError
 from .batching import Batched
 from .forward import forward
 from .op import shape_of
@@ -232,6 +233,12 @@ def _slices(links: Sequence[Link]) -> list[slice]:
 
 def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian as products: tangents from the cut on, cotangents from the cut back."""
+    for record in collect(cut.links):
+        if not record.op.facts.is_linear_backward:
+            raise NotDifferentiableError(
+                f"{record.op.name}: a mixed sweep multiplies by its pull function, which may not be linear; use "
+                "reverse mode."
+            )
     after = sweeper.forward(cut.links, path.targets, are_independent=True)
     before = sweeper.reverse(cut.links, path.sources)
     if not all(np.isfinite(array_of(matrix)).all() for matrix in (*after, *before) if matrix is not None):

@@ -180,6 +180,8 @@ class Facts:
     domain: str = ""
     #: Whether integer operands become floats first.
     to_float: bool = False
+    #: Whether the VJP is known to be linear in the cotangent, as a true one is; one that a user made need not be.
+    is_linear_backward: bool = True
     #: Whether the same operands and parameters give the same bits every time.
     deterministic: bool = True
     #: Whether the output is of integers or bools, so that nothing flows back.

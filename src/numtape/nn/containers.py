@@ -7,17 +7,25 @@ from typing import Any, Self
 from .._typing import Array
 from ..errors import IndexingError, OperandError
 from .module import Module
+from .traversal import Kind
 
 
-class _Numbered(Module):
+class _Container(Module):
+    """A module that holds others; it may have parameters and buffers beside them."""
+
+    def _names(self) -> list[str]:
+        return [name for name, kind in self._kinds.items() if kind is Kind.MODULE]
+
+
+class _Numbered(_Container):
     """Modules under the names "0", "1" and so on, or under names of their own."""
 
     def _all(self) -> list[Module]:
-        return [self.__dict__[name] for name in self._kinds]
+        return [self.__dict__[name] for name in self._names()]
 
     def _place(self, index: Any) -> str:
         """Return the name at an index, which may count from the end."""
-        names = list(self._kinds)
+        names = self._names()
         try:
             return names[operator.index(index)]
         except (IndexError, TypeError) as error:
@@ -26,13 +34,13 @@ class _Numbered(Module):
             ) from error
 
     def _renumber(self, modules: Iterable[Module]) -> None:
-        for name in list(self._kinds):
+        for name in self._names():
             delattr(self, name)
         for number, module in enumerate(modules):
             self.register_module(str(number), module)
 
     def __len__(self) -> int:
-        return len(self._kinds)
+        return len(self._names())
 
     def __iter__(self) -> Iterator[Module]:
         return iter(self._all())
@@ -40,7 +48,12 @@ class _Numbered(Module):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             taken = type(self).__new__(type(self))
-            return taken.extend(self._all()[index])
+            names = self._names()
+            if names == [str(number) for number in range(len(names))]:
+                return taken.extend(self._all()[index])
+            for name in names[index]:
+                taken.register_module(name, self.__dict__[name])
+            return taken
         return self.__dict__[self._place(index)]
 
     def __setitem__(self, index: int, module: Module) -> None:
@@ -96,8 +109,9 @@ class Sequential(_Numbered):
     def forward(self, x: Array) -> Array:
         """Return the output of the last module."""
         members = self.__dict__
-        for name in self._kinds:
-            x = members[name](x)
+        for name, kind in self._kinds.items():
+            if kind is Kind.MODULE:
+                x = members[name](x)
         return x
 
 
@@ -114,7 +128,7 @@ class ModuleList(_Numbered):
         self.extend(modules)
 
 
-class ModuleDict(Module):
+class ModuleDict(_Container):
     """Hold modules as a dict does, registered; it has no forward of its own.
 
     Example:
@@ -127,8 +141,8 @@ class ModuleDict(Module):
         self.update(modules)
 
     def __getitem__(self, key: str) -> Module:
-        if key not in self._kinds:
-            raise IndexingError(f"ModuleDict: there is no {key!r}; there are {', '.join(self._kinds) or 'none'}.")
+        if key not in self:
+            raise IndexingError(f"ModuleDict: there is no {key!r}; there are {', '.join(self) or 'none'}.")
         found: Module = self.__dict__[key]
         return found
 
@@ -139,25 +153,25 @@ class ModuleDict(Module):
         self.pop(key)
 
     def __len__(self) -> int:
-        return len(self._kinds)
+        return len(self._names())
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._kinds))
+        return iter(self._names())
 
     def __contains__(self, key: object) -> bool:
-        return key in self._kinds
+        return key in self._names()
 
     def keys(self) -> list[str]:
         """Return the names."""
-        return list(self._kinds)
+        return self._names()
 
     def values(self) -> list[Module]:
         """Return the modules."""
-        return [self.__dict__[name] for name in self._kinds]
+        return [self.__dict__[name] for name in self]
 
     def items(self) -> list[tuple[str, Module]]:
         """Return names and modules."""
-        return [(name, self.__dict__[name]) for name in self._kinds]
+        return [(name, self.__dict__[name]) for name in self]
 
     def pop(self, key: str) -> Module:
         """Take a module out, and return it."""

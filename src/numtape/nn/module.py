@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _CLASSES: dict[Kind, type] = {Kind.PARAMETER: Parameter, Kind.BUFFER: Value, Kind.TRANSIENT: Value}
 
 
+#: What every module keeps beside its members.
+_OWN = frozenset(("training", "_kinds", "_stands_for", "_hooks"))
+
+
 class Module(Hooked):
     """A part of a model: define `forward`, and assign parameters and other modules to attributes.
 
@@ -131,6 +135,8 @@ class Module(Hooked):
             raise ArgumentError(f"{owner}: {name!r} is no name; names are text without dots, and not empty.")
         if callable(getattr(type(self), name, None)):
             raise ArgumentError(f"{owner}: {name!r} is a method of the class; choose another name.")
+        if name in _OWN:
+            raise ArgumentError(f"{owner}: {name!r} is an attribute of every module; choose another name.")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Register a parameter under a name; None keeps the name for one that is not there."""

@@ -7,6 +7,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.stream import Stream
 from ..core.value import Value, wrap
+from ..dtypes import is_float
 from ..errors import ArgumentError, DtypeError, OperandError
 from ..grad_mode import no_grad
 from ..ops import stop_gradient
@@ -90,7 +91,7 @@ def _array(name: str, path: str, value: Any) -> NDArray:
     if isinstance(value, Value):
         return value.array
     array = np.asarray(value)
-    if array.dtype.kind not in "biufV":
+    if array.dtype.kind not in "biu" and not (array.dtype.kind == "f" or is_float(array.dtype)):
         raise OperandError(
             f"{name}.load_state_dict: {path!r} is of type {type(value).__name__}; it must be a tensor or an array of "
             "real numbers."

@@ -30,7 +30,8 @@ def positive_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """Return axes as a tuple of numbers from 0 on; None means all."""
     if axis is None:
         return tuple(range(ndim))
-    return tuple(a % ndim for a in (axis if isinstance(axis, tuple) else (axis,)))
+    # NumPy takes a number for an array of one element on one axis.
+    return tuple(a % ndim for a in (axis if isinstance(axis, tuple) else (axis,))) if ndim else ()
 
 
 #: Elements that float32 sums add one by one, where NumPy does not add pairwise: along axes other than the last.

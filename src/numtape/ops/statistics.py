@@ -9,6 +9,7 @@ from .._typing import Array, Axis, NDArray, Shape
 from ..core import batching
 from ..core.declare import composed, differentiable
 from ..core.op import Structure
+from ..core.value import array_of
 from ..errors import ArgumentError, ShapeError
 from .casting import in_dtype_of
 from .reductions import (
@@ -308,5 +309,8 @@ def average(x: Array, axis: Axis = None, weights: Array | None = None, *, keepdi
         weights = (weights if hasattr(weights, "shape") else np.asarray(weights)).reshape(
             tuple(n if i == axis % len(shape) else 1 for i, n in enumerate(shape))
         )
+    total = mean(weights, axis=axis, keepdims=True)
+    if np.any(array_of(total) == 0):
+        raise ArgumentError("average: the weights sum to zero; there is no average.")
     # Means instead of sums keep halves within range.
-    return mean(x * (weights / mean(weights, axis=axis, keepdims=True)), axis=axis, keepdims=keepdims)
+    return mean(x * (weights / total), axis=axis, keepdims=keepdims)

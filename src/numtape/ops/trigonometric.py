@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array, NDArray
 from ..core.declare import elementwise, face_of
 from ..errors import ArgumentError
-from .arithmetic import sqrt, square
+from .arithmetic import hypot, sqrt, square
 from .comparisons import equal
 from .samples import SHAPES, binary_samples, does_not_broadcast, rejected, sample, unary_samples, values
 from .selection import where
@@ -129,17 +129,18 @@ def atan(x: Array, /) -> Array:
     """
 
 
-def _square_distance(a: Array, b: Array) -> Array:
-    """Return ``a * a + b * b``, but 1 at the origin, where the angle has no derivative: the quotient is then 0."""
-    total = square(a) + square(b)
-    return where(equal(total, 0.0), 1.0, total)
+def _over_square_distance(x: Array, a: Array, b: Array) -> Array:
+    """Return ``x / (a * a + b * b)`` without the squares, and 0 at the origin, where the angle has no derivative."""
+    distance = hypot(a, b)
+    distance = where(equal(distance, 0.0), 1.0, distance)
+    return x / distance / distance
 
 
 @elementwise(
     np.arctan2,
     partials={
-        "a": lambda g, a, b: g * (b / _square_distance(a, b)),
-        "b": lambda g, a, b: -g * (a / _square_distance(a, b)),
+        "a": lambda g, a, b: g * _over_square_distance(b, a, b),
+        "b": lambda g, a, b: -g * _over_square_distance(a, a, b),
     },
     flops=20,
     to_float=True,

@@ -87,11 +87,29 @@ def load_state(
             raise ArgumentError(f"{title}: there is a state for parameter {number}, but no such parameter.")
         param, group = owners[str(number)]
         fresh = init(param, group)
+        _check_names(f"{title}: the state of parameter {number}", state, fresh)
         states[param] = {
             name: _restored(f"{title}: state {name!r} of parameter {number}", value, fresh.get(name), param)
             for name, value in state.items()
         }
     return loaded, states
+
+
+def _check_names(what: str, state: Any, fresh: State) -> None:
+    """Raise if a saved state lacks what the rule reads, or has what it does not know."""
+    if not isinstance(state, dict):
+        raise ArgumentError(f"{what} is {type(state).__name__}; it must be a dict.")
+    # A number that is missing starts anew: PyTorch counts no steps where none are needed.
+    missing = sorted(name for name, value in fresh.items() if name not in state and isinstance(value, Value))
+    unexpected = sorted(map(str, set(state) - set(fresh)))
+    if missing and unexpected:
+        raise ArgumentError(f"{what} has {', '.join(unexpected)}, and not {', '.join(missing)}.")
+    if missing:
+        raise ArgumentError(f"{what} lacks {', '.join(missing)}.")
+    for name, value in state.items():
+        is_number = isinstance(value, float | int) or hasattr(value, "__array__")
+        if isinstance(fresh.get(name), float | int) and not is_number:
+            raise ArgumentError(f"{what} has {value!r} for {name}; it must be a number.")
 
 
 def _option(value: Any) -> Any:

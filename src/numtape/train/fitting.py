@@ -193,6 +193,8 @@ class _Run:
         self.batches = 0
         self.loss_sum = 0.0
         self.samples = 0
+        #: Where the thread's random stream stood when the present epoch began: a loader may draw its order from it.
+        self.epoch_stream: dict[str, Any] | None = None
         #: Whether the loader said that the present epoch has no more batches: it is at the next one then.
         self.is_drained = False
 
@@ -205,9 +207,7 @@ class _Run:
             for metric in self.metrics:
                 metric.reset()
         total = len(self.loader) if hasattr(self.loader, "__len__") else None
-        # A loader with a state goes on by itself.
-        skipped = 0 if hasattr(self.loader, "state_dict") else self.batches
-        rest = itertools.islice(self.loader, skipped, None)
+        rest = self._rest()
         for group in self._groups(shown.batches(self.epoch + 1, rest, total, self.batches)):
             # The mean over the group: a smaller batch counts less.
             sizes = [size_of(batch) for batch in group]
@@ -225,6 +225,24 @@ class _Run:
             loss = sum(value * weight for value, weight in zip(losses, weights, strict=True))
             self.history.add_step(loss)
             yield loss
+
+    def _rest(self) -> Iterator[Any]:
+        """Return the batches that are left of the present epoch."""
+        stream = thread_stream()
+        if not self.batches:
+            self.epoch_stream = stream.place()
+        if not self.batches or hasattr(self.loader, "state_dict"):
+            whole: Iterator[Any] = iter(self.loader)  # One with a state goes on by itself.
+            return whole
+        # Others begin again where the epoch began, and give what was done already once more.
+        here = stream.place()
+        if self.epoch_stream is not None:
+            stream.go_to(self.epoch_stream)
+        rest: Iterator[Any] = iter(self.loader)
+        for _ in itertools.islice(rest, self.batches):
+            pass
+        stream.go_to(here)
+        return rest
 
     def _groups(self, batches: Iterable[Any]) -> Iterator[list[Any]]:
         """Yield batches in groups that make one step; the last group of an epoch may be smaller."""
@@ -342,6 +360,7 @@ class _Run:
             "samples": self.samples,
             "is_over": self.is_over,
             "is_drained": self.is_drained,
+            "epoch_stream": self.epoch_stream,
         }
         state["stream"] = thread_stream().place()
         return state

@@ -11,6 +11,9 @@ from ..errors import ArgumentError, GradientError, OperandError
 from ..optim import ReduceLROnPlateau
 from .stopping import EarlyStopping
 
+#: What `fit` asks of a metric.
+_METRIC = ("name", "reset", "update", "compute", "state_dict", "load_state_dict")
+
 
 def check_settings(**given: Any) -> None:
     """Raise if an argument of `fit` cannot be used; they are given by their names."""
@@ -28,8 +31,11 @@ def check_settings(**given: Any) -> None:
     if not isinstance(given["metrics"], list | tuple):
         raise OperandError(f"fit: metrics is {type(given['metrics']).__name__}; it must be a list of metrics.")
     for metric in given["metrics"]:
-        if isinstance(metric, type) or not hasattr(metric, "update"):
-            raise OperandError(f"fit: {metric!r} is no metric; give an object such as nt.train.Accuracy().")
+        missing = [name for name in _METRIC if not hasattr(metric, name)]
+        if isinstance(metric, type) or missing:
+            raise OperandError(
+                f"fit: {metric!r} is no metric; give an object such as nt.train.Accuracy(), with {', '.join(_METRIC)}."
+            )
     _check_names([metric.name for metric in given["metrics"]])
     if given["early_stopping"] is not None and not isinstance(given["early_stopping"], EarlyStopping):
         raise OperandError(

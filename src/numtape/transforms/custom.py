@@ -123,7 +123,7 @@ class _CustomGradient:
             pushes={"arguments": lambda t, arguments, index, call: self._push(t, arguments, index, call)},
             joint=lambda g, arguments, call: self._pull(g, arguments, call),
             is_variadic=True,
-            facts=Facts(cost=per_output),
+            facts=Facts(cost=per_output, is_linear_backward=False),
         )
         self.transpose = Transpose(
             f"{self.name}: forward mode transposes its pull function, which",

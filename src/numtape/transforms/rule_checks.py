@@ -15,10 +15,11 @@ from ..core.forward import forward
 from ..core.gradients import link_of
 from ..core.op import NON_DIFFERENTIABLE, Op
 from ..core.reverse import reverse
-from ..core.value import LEAF, Lifted, Value, wrap
+from ..core.value import LEAF, Lifted, Value, array_of, wrap
 from ..dtypes import FLOAT_DTYPES, is_float
 from ..errors import ArgumentError, GradientError, NotDifferentiableError, OperandError
 from ..ops.samples import Sample
+from ..taylor import Series
 from ..tensors import Tensor
 
 #: What the checks of an argument may take until differences could tell; at zeros, where few mistakes show, a check
@@ -62,6 +63,8 @@ class RuleChecks:
 
     def at_call(self, operands: Sequence[Any], params: dict[str, Any]) -> None:
         """Check the rules of arguments that wait and are given float tensors or arrays."""
+        # A series has a value to check at; a batch has too many.
+        operands = [wrap(Tensor, array_of(x)) if isinstance(x, Series) else x for x in operands]
         if any(isinstance(x, Lifted) for x in operands):
             return
         ready = {
