@@ -194,3 +194,11 @@ def test_a_gradient_that_is_infinite_or_nan_spreads_without_a_warning(order):
     a.grad, b.grad = np.ones(2), np.array([np.nan, 1.0])
     assert math.isnan(clip_grad_norm([a, b], 1.0, order).item())
     assert a.grad.has_nan()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_many_half_gradients_are_scaled_in_float32(dtype):
+    p = nt.zeros(1_000_000, dtype=dtype, requires_grad=True)
+    p.grad = nt.full((1_000_000,), 60000.0, dtype=dtype)
+    nt.clip_grad_norm([p], 1.0)
+    assert float(p.grad.numpy()[0]) == pytest.approx(0.001, rel=1e-2)

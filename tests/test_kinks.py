@@ -314,3 +314,8 @@ def test_every_row_of_the_table_has_a_case_and_every_case_a_row():
 def test_the_table_says_what_the_ops_say():
     said = {name: entry.facts.kinks for name, entry in registry.items() if entry.facts.kinks}
     assert {name: text for name, text in rows().items() if name in said} == said
+
+
+def test_second_derivatives_of_a_distance_at_the_origin_are_taken_as_0():
+    assert nt.hessian(lambda v: nt.hypot(v[0], v[1]))(np.zeros(2)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert nt.grad(nt.grad(lambda x: nt.hypot(x, 2.0 * x)))(0.0) == 0.0

@@ -233,7 +233,7 @@ def as_primals(name: str, function: Callable[..., Any], primals: Any) -> tuple[A
     """Return the arguments of a call: those in a tuple, or the only one."""
     if is_arguments(primals):
         return primals
-    if isinstance(primals, list) and not _takes(function, 1) and _takes(function, len(primals)):
+    if isinstance(primals, list) and not takes(function, 1) and takes(function, len(primals)):
         raise ArgumentError(
             f"{name}: primals is a list, which is one argument, but {title(function)} takes {len(primals)}; give a "
             "tuple of arguments."
@@ -246,7 +246,7 @@ def is_arguments(primals: Any) -> TypeGuard[tuple[Any, ...]]:
     return isinstance(primals, tuple) and not hasattr(primals, "_fields")
 
 
-def _takes(function: Callable[..., Any], count: int) -> bool:
+def takes(function: Callable[..., Any], count: int) -> bool:
     """Say whether a function can be called with so many arguments; what cannot be asked can."""
     try:
         signature = inspect.signature(function)

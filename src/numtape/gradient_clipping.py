@@ -51,7 +51,11 @@ def clip_grad_norm(params: Any, max_norm: float, norm_type: float = 2.0, error_i
     if not scale >= 1.0:  # NaN spreads, as it would in PyTorch.
         with np.errstate(all="ignore"):
             for grad in grads:
-                np.multiply(grad.array, grad.dtype.type(scale), out=grad.array)
+                array, wide = grad.array, widened(grad.dtype)
+                if wide == array.dtype:
+                    np.multiply(array, wide.type(scale), out=array)
+                else:  # The scale of many half gradients is too small for a half itself.
+                    array[...] = (array.astype(wide) * wide.type(scale)).astype(array.dtype)
                 mark_written(grad, None)
     dtype = widened(grads[0].dtype) if grads else np.float32
     norm: Tensor = wrap(Tensor, np.array(total, dtype))

@@ -638,3 +638,8 @@ def test_a_large_output_does_not_hide_a_wrong_small_one():
     assert not nt.check_gradients(lambda x: nt.stack([x.sum() * 1e6, (x * x.detach()).sum()]), x)
     assert not nt.check_gradients(lambda x: nt.stack([nt.exp(20 * x).sum(), 1e-3 * (x * x.detach()).sum()]), x)
     assert nt.check_gradients(lambda x: nt.stack([nt.exp(20 * x).sum(), 1e-3 * x.sum(), x.sum() * 0.0 + 7.0]), x)
+
+
+def test_a_function_without_a_tape_among_its_arguments_is_told_about_it():
+    with pytest.raises(OperandError, match=r"calls <lambda>\(tape, x\), which does not take two arguments"):
+        nt.NumericalChecker().check_gradient_central(nt.GradientTape(), np.ones(2), lambda x: x.sum())

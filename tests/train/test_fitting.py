@@ -512,3 +512,25 @@ def test_training_without_gradients_is_refused_at_once():
     loader = nt.data.DataLoader(nt.data.two_moons(40, rng=0), batch_size=10)
     with nt.no_grad(), pytest.raises(GradientError, match="call it outside of no_grad"):
         nt.train.fit(model, nt.cross_entropy, nt.optim.SGD(model.parameters(), lr=0.1), loader, 1)
+
+
+def test_a_number_to_look_at_that_no_epoch_has_is_named_before_training():
+    model = nt.nn.Linear(2, 2, rng=0)
+    before = model.weight.tolist()
+    loader = nt.data.DataLoader(nt.data.two_moons(40, rng=0), batch_size=10)
+    stopping = nt.train.EarlyStopping(monitor="acc")
+    with pytest.raises(ArgumentError, match="there is no 'acc' to look at; there are loss, accuracy"):
+        nt.train.fit(
+            model,
+            nt.cross_entropy,
+            nt.optim.SGD(model.parameters(), lr=0.1),
+            loader,
+            2,
+            metrics=[nt.train.Accuracy()],
+            early_stopping=stopping,
+        )
+    assert model.weight.tolist() == before
+
+
+def test_a_layer_without_inputs_starts_from_zeros():
+    assert nt.nn.Linear(0, 3, rng=0).bias.tolist() == [0.0, 0.0, 0.0]

@@ -835,3 +835,14 @@ def test_a_rule_that_calls_numpy_code_without_an_op_is_named_in_second_order():
         "my_square: the vjp rule of argument 'x' runs on tensors for other than first derivatives of its own mode, and "
         "failed: "
     )
+
+
+def test_a_pull_function_of_arrays_has_whole_jacobians():
+    matrix = np.diag([2.0, 3.0, 4.0]) + 0.1
+
+    @nt.custom_gradient
+    def solved(b):
+        return nt.tensor(np.linalg.solve(matrix, b.numpy())), lambda g: nt.tensor(np.linalg.solve(matrix.T, g.numpy()))
+
+    for mode in ("auto", "reverse"):
+        np.testing.assert_allclose(nt.jacobian(solved, mode=mode)(np.ones(3)), np.linalg.inv(matrix), rtol=1e-12)

@@ -55,7 +55,7 @@ class Linear(Module):
         stream = stream_of(rng)
         init.kaiming_uniform_(self.weight, a=math.sqrt(5.0), rng=stream)
         if self.bias is not None:
-            bound = 1.0 / math.sqrt(max(self.in_features, 1))
+            bound = 1.0 / math.sqrt(self.in_features) if self.in_features else 0.0
             init.uniform_(self.bias, -bound, bound, stream)
 
     def forward(self, x: Array) -> Array:

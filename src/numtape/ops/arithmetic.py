@@ -331,8 +331,8 @@ def pow(a: Array, b: Array, /) -> Array:
     np.hypot,
     # At (0, 0), where the derivative does not exist, the quotient is 0.
     partials={
-        "a": lambda g, a, out: g * (a / where(equal(out, 0.0), 1.0, out)),
-        "b": lambda g, b, out: g * (b / where(equal(out, 0.0), 1.0, out)),
+        "a": lambda g, a, out: g * where(equal(out, 0.0), 0.0, a / where(equal(out, 0.0), 1.0, out)),
+        "b": lambda g, b, out: g * where(equal(out, 0.0), 0.0, b / where(equal(out, 0.0), 1.0, out)),
     },
     flops=8,
     to_float=True,

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..api import takes
+from ..arguments import title
 from ..errors import OperandError
 from ..tapes import Tape
 from .differences import check_options, stencil_of
@@ -70,6 +72,11 @@ class NumericalChecker:
             )
         if not callable(function):
             raise OperandError(f"NumericalChecker: wants a function of (tape, x), not {type(function).__name__}.")
+        if not takes(function, 2):
+            raise OperandError(
+                f"NumericalChecker: calls {title(function)}(tape, x), which does not take two arguments; "
+                "nt.check_gradients(f, x) needs no tape."
+            )
         name = method or self.method
         bound = functools.wraps(function)(functools.partial(function, tape))
         check = check_gradients(bound, x, tolerance=self.tolerance, step=self.step, method=name)

@@ -94,6 +94,7 @@ def fit(
         loader=loader,
         epochs=epochs,
         metrics=metrics,
+        validation=validation,
         schedule=schedule,
         schedule_by=schedule_by,
         clip_norm=clip_norm,

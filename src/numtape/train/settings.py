@@ -41,6 +41,7 @@ def check_settings(**given: Any) -> None:
         raise OperandError(
             f"fit: early_stopping is {type(given['early_stopping']).__name__}; it must be an nt.train.EarlyStopping."
         )
+    _check_monitor(given["early_stopping"], [metric.name for metric in given["metrics"]], given["validation"])
     for name in ("epochs", "accumulate", "keep"):
         _positive(name, given[name])
     if given["save_every"] is not None:
@@ -52,6 +53,13 @@ def check_settings(**given: Any) -> None:
         raise ArgumentError(f'fit: schedule_by is {given["schedule_by"]!r}; it must be "epoch" or "step".')
     if given["schedule_by"] == "step" and isinstance(given["schedule"], ReduceLROnPlateau):
         raise ArgumentError('fit: ReduceLROnPlateau looks at the numbers of an epoch; use schedule_by="epoch".')
+
+
+def _check_monitor(stopping: EarlyStopping | None, metrics: list[str], validation: Any) -> None:
+    """Raise if early stopping would look at a number that no epoch has."""
+    known = ["loss", *(["val_loss"] if validation is not None else []), *metrics]
+    if stopping is not None and stopping.monitor is not None and stopping.monitor not in known:
+        raise ArgumentError(f"fit: there is no {stopping.monitor!r} to look at; there are {', '.join(known)}.")
 
 
 def _wants(name: str, value: Any, what: str, members: tuple[str, ...]) -> None:

@@ -18,13 +18,14 @@ import numpy as np
 from .. import tree
 from .._typing import NDArray
 from ..core.apply import apply, tracked_operands, watch_on_use
+from ..core.batching import Batched
 from ..core.context import current, entered
 from ..core.op import Facts, Op
 from ..core.reverse import graph_of
 from ..core.stream import Stream, thread_stream
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import is_float
-from ..errors import ArgumentError, GradientError, OperandError, ShapeError
+from ..errors import ArgumentError, GradientError, LeavesTapeError, OperandError, ShapeError
 from ..tensors import Tensor
 from .transposing import Transpose, is_recorded, run_on_tape
 
@@ -230,7 +231,22 @@ class _CustomGradient:
             )
             return recorded
         with entered(grad=False, **_ALONE):
-            return [x if isinstance(x, Lifted) else _array(x) for x in self._pull_by(moved, tensors, call)]
+            try:
+                return [x if isinstance(x, Lifted) else _array(x) for x in self._pull_by(moved, tensors, call)]
+            except LeavesTapeError:
+                batch = next((part for part in _parts(moved) if isinstance(part, Batched)), None)
+                if batch is None:
+                    raise
+                return self._pull_each(batch, moved, tensors, call)
+
+    def _pull_each(self, batch: Batched, g: Any, operands: Sequence[Any], call: _Call) -> list[Any]:
+        """Pull the members of a batch one by one, for a pull function that wants arrays."""
+        rows = []
+        for i in range(len(batch.members)):
+            member = tuple(wrap(Tensor, x.members[i]) if isinstance(x, Batched) else x for x in _parts(g))
+            pulled = self._pull_by(member if isinstance(g, tuple) else member[0], operands, call)
+            rows.append([_array(x) for x in pulled])
+        return [batch.of(np.stack(column)) for column in zip(*rows, strict=True)]
 
     def _pull_by(self, g: Any, operands: Sequence[Any], call: _Call) -> list[Any]:
         value, pull = self._run_again(call, operands)
