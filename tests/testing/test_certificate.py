@@ -8,6 +8,7 @@ import pytest
 import numtape as nt
 from numtape import errors
 from numtape.core import declare
+from numtape.errors import OperandError
 from numtape.testing.certificate import Gauge, Spot, Verdict, judge
 from numtape.testing.checker import NumericalChecker, ValidationResult
 from numtape.testing.differences import STENCILS, at_zero, measure
