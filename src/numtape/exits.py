@@ -1,6 +1,5 @@
 """Notice where a tracked tensor becomes a plain number or array: its part in derivatives would be lost unnoticed."""
 
-from types import TracebackType
 from typing import NoReturn
 
 from .core.context import current
@@ -24,12 +23,7 @@ class noted_exits:
         self._before, thread.last_exit = thread.last_exit, None
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         thread = current().thread
         self.last = thread.last_exit
         thread.last_exit = self.last or self._before

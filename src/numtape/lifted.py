@@ -15,12 +15,8 @@ from .tensors import Tensor
 
 
 def _leaves(how: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        current().thread.last_exit = (*call_site(sys._getframe()), how)
-        raise LeavesTapeError(
-            f"{how}: this tensor stands for {self.meaning} while a derivative is computed, so it has no single value; "
-            "compute with nt or np functions, or take the derivative in another mode."
-        )
+    def method(self: Any, *args: Any, **kwargs: Any) -> None:
+        self.leave(how)
 
     return method
 
@@ -32,6 +28,14 @@ class LiftedTensor(Lifted, Tensor):
 
     #: What one of these stands for, in words.
     meaning = "several values"
+
+    def leave(self, how: str) -> NoReturn:
+        """Raise since somebody wants the array or the number that this tensor does not have."""
+        current().thread.last_exit = (*call_site(sys._getframe()), how)
+        raise LeavesTapeError(
+            f"{how}: this tensor stands for {self.meaning} while a derivative is computed, so it has no single value; "
+            "compute with nt or np functions, or take the derivative in another mode."
+        )
 
     @property
     def ndim(self) -> int:

@@ -5,7 +5,6 @@ A transform that has to run a function again takes both back first, so that it l
 
 import weakref
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 from .._typing import NDArray
@@ -29,12 +28,7 @@ class effects:
         self._outer, thread.updated = thread.updated, self._updated
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         current().thread.updated = self._outer
         if self._outer is not None:
             for key, pair in self._updated.items():

@@ -100,13 +100,6 @@ def _compute(op: Op, *arrays: Any) -> Any:
     return compute(op, arrays, {})
 
 
-def _unknown(what: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> None:
-        self.origin.refuse(f"{what} of a symbol is not known")
-
-    return method
-
-
 class Symbol(LiftedTensor):
     """Stands for the parameter, its gradient, a part of the state or a number while a rule is captured."""
 
@@ -117,14 +110,14 @@ class Symbol(LiftedTensor):
     number: int
     is_true: bool
 
-    shape: Shape = property(_unknown("the shape"))  # type: ignore[assignment]
-    numpy = _unknown("the array")
-    __array__ = _unknown("the array")
-    tolist = _unknown("the list")
-    item = _unknown("the number")
-    __float__ = _unknown("the number")
-    __int__ = _unknown("the number")
-    __index__ = _unknown("the number")
+    @property
+    def shape(self) -> Shape:
+        """Not known: a rule serves parameters of all shapes."""
+        self.origin.refuse("the shape of a symbol is not known")
+
+    def leave(self, how: str) -> NoReturn:
+        """Refuse to be captured: the rule wants a number or an array now."""
+        self.origin.refuse(f"{how} of a symbol is not known")
 
     @property
     def dtype(self) -> Dtype:
