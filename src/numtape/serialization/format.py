@@ -36,6 +36,8 @@ from ..errors import DamagedFileError, SavedFileError
 VERSION = 1
 #: The limit of the safetensors library, which could not read a longer one.
 MAX_HEADER_BYTES = 100_000_000
+#: The limit for headers without a seal, which may be anything: 3,000 tensors or so. More cannot be judged in 50 ms.
+MAX_UNSEALED_BYTES = 300_000
 METADATA = "__metadata__"
 _SIGNED = {f"I{8 * size}": np.dtype(f"<i{size}") for size in (1, 2, 4, 8)}
 _UNSIGNED = {f"U{8 * size}": np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
@@ -43,6 +45,7 @@ _FLOATS = {"F16": np.dtype("<f2"), "BF16": bfloat16, "F32": np.dtype("<f4"), "F6
 #: The dtypes by their names in the file, where numbers are little-endian.
 DTYPES: dict[str, Dtype] = {"BOOL": np.dtype("?"), **_SIGNED, **_UNSIGNED, **_FLOATS}
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_FIELDS = dict.fromkeys(("dtype", "shape", "data_offsets")).keys()
 _MAX_AXES = 64
 _SEAL = re.compile(rb'\{"__metadata__":\{"numtape":"(\d{1,9}) ([0-9a-f]{8})"')
 
@@ -112,6 +115,17 @@ def _seal_span(header: bytes) -> tuple[int, int]:
     return found.span(2)
 
 
+def check_length(opening: bytes, length: int) -> None:
+    """Raise if a file that opens like this, after the length of its header, has a header too long to be judged."""
+    if length > MAX_HEADER_BYTES:
+        raise SavedFileError(f"has a header of {length} bytes; safetensors files have {MAX_HEADER_BYTES} at most.")
+    if length > MAX_UNSEALED_BYTES and not _SEAL.match(opening):
+        raise SavedFileError(
+            f"has a header of {length} bytes and was not saved by numtape, which reads headers of other tools up to "
+            f"{MAX_UNSEALED_BYTES}. If the file is right, read it with the safetensors library."
+        )
+
+
 def parse_header(length: bytes, header: bytes, data_bytes: int) -> Header:
     """Return what a header says, if it is intact and true of a file with `data_bytes` behind it."""
     seal = _SEAL.match(header)
@@ -163,30 +177,45 @@ def _refuse_constant(constant: str) -> Any:
 
 def _entry(name: str, description: Any) -> Entry:
     """Return one tensor's entry, or raise if it is not one, or contradicts itself."""
-    shown = repr(name[:80])
-    match description:
-        case {"dtype": str(dtype_name), "shape": list(shape), "data_offsets": [begin, end], **rest} if not rest:
-            pass
-        case _:
-            raise SavedFileError(f"breaks the safetensors format: the entry {shown} does not describe a tensor.")
+    if not isinstance(description, dict) or description.keys() != _FIELDS:
+        raise _no_tensor(name)
+    dtype_name, shape, offsets = map(description.get, _FIELDS)
+    if not isinstance(dtype_name, str) or not isinstance(shape, list):
+        raise _no_tensor(name)
+    if not isinstance(offsets, list) or len(offsets) != 2:
+        raise _no_tensor(name)
     if dtype_name not in DTYPES:
         raise SavedFileError(
-            f"holds the tensor {shown} of dtype {dtype_name[:20]!r}, which numtape does not compute with; its dtypes "
+            f"holds the tensor {_shown(name)} of dtype {dtype_name[:20]!r}, which numtape does not compute with; its dtypes "
             f"are {', '.join(DTYPES)}."
         )
-    if len(shape) > _MAX_AXES or not all(map(_is_length, [*shape, begin, end])):
-        raise SavedFileError(f"breaks the safetensors format: the tensor {shown} has an impossible shape or offset.")
+    if len(shape) > _MAX_AXES or not _are_lengths(shape) or not _are_lengths(offsets):
+        raise SavedFileError(
+            f"breaks the safetensors format: the tensor {_shown(name)} has an impossible shape or offset."
+        )
     dtype = DTYPES[dtype_name]
+    begin, end = offsets
     if math.prod(shape) * dtype.itemsize != end - begin:
         raise SavedFileError(
-            f"breaks the safetensors format: the tensor {shown} has shape {tuple(shape)} and dtype {dtype_name}, but "
+            f"breaks the safetensors format: the tensor {_shown(name)} has shape {tuple(shape)} and dtype {dtype_name}, but "
             f"{end - begin} bytes."
         )
     return Entry(name, dtype, tuple(shape), begin, end)
 
 
-def _is_length(number: Any) -> bool:
-    return type(number) is int and 0 <= number < 2**63
+def _no_tensor(name: str) -> SavedFileError:
+    return SavedFileError(f"breaks the safetensors format: the entry {_shown(name)} does not describe a tensor.")
+
+
+def _shown(name: str) -> str:
+    return repr(name[:80])
+
+
+def _are_lengths(numbers: list[Any]) -> bool:
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < 2**63:
+            return False
+    return True
 
 
 def _check_layout(entries: list[Entry], data_bytes: int) -> None:
