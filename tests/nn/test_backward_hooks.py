@@ -7,7 +7,7 @@ import pytest
 
 import numtape as nt
 from numtape import nn
-from numtape.errors import ArgumentError
+from numtape.errors import ArgumentError, ShapeError
 
 
 def line(weight):
@@ -76,20 +76,100 @@ def test_several_inputs_outputs_and_passes_through_one_graph():
     assert seen == [[3.0, 2.0, None, 1.0, None]]
 
 
-def test_a_hook_cannot_replace_the_gradients_of_two_inputs():
-    class Product(nn.Module):
-        def forward(self, a, b):
-            return a * b
+class Parts(nn.Module):
+    """Two outputs; the second argument takes no part, and the first none in the second output."""
 
-    module = Product()
-    module.register_full_backward_hook(lambda module, given, got: given)
-    a, b = nt.tensor(2.0, requires_grad=True), nt.tensor(3.0, requires_grad=True)
-    with pytest.raises(ArgumentError) as caught:
-        module(a, b).backward()
-    assert str(caught.value) == (
-        "Product: a backward hook returned 2 gradients for 2 arguments, 2 of them tracked; it can replace the gradient "
-        "of one tracked argument, as a tuple with a place for each argument."
-    )
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(nt.tensor(1.0))
+
+    def forward(self, a, b):
+        return 2.0 * a * self.weight, a.detach() * self.weight
+
+
+def seen_by(hook_returns, take, a, b):
+    module, seen = Parts(), []
+
+    def hook(module, given, got):
+        seen.append([None if g is None else g.item() for g in (*given, *got)])
+        return hook_returns(given)
+
+    module.register_full_backward_hook(hook)
+    take(module(a, b)).backward()
+    return seen
+
+
+def tracked():
+    return nt.tensor(3.0, requires_grad=True)
+
+
+def nothing(given):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("take", "expected"),
+    [
+        (lambda out: out[0], [2.0, 0.0, 1.0, None]),
+        (lambda out: out[1], [0.0, 0.0, None, 1.0]),
+        (lambda out: out[0] + out[1], [2.0, 0.0, 1.0, 1.0]),
+    ],
+)
+def test_hooks_are_called_once_whatever_gets_a_gradient(take, expected):
+    assert seen_by(nothing, take, tracked(), tracked()) == [expected]
+    assert seen_by(nothing, take, nt.tensor(3.0), nt.tensor(3.0)) == [[None, None, *expected[2:]]]
+
+
+def test_a_hook_may_replace_the_gradients_of_all_inputs():
+    a, b = tracked(), tracked()
+    seen_by(lambda given: (given[0] * 10.0, nt.tensor(7.0)), lambda out: out[0], a, b)
+    assert (a.grad.item(), b.grad.item()) == (20.0, 7.0)
+    a = tracked()
+    seen_by(lambda given: (None, None), lambda out: out[0], a, b)
+    assert a.grad.item() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (
+            (nt.tensor(1.0),),
+            "Parts: a backward hook returned 1 gradients for 2 arguments; it returns None, or a tuple with a place for "
+            "each argument.",
+        ),
+        (
+            (nt.ones(2), None),
+            "Parts: a backward hook returned shape (2,) for the gradient of argument 0, which has shape ().",
+        ),
+        ((1.0, None), "Parts: a backward hook returned float for the gradient of argument 0, which has shape ()."),
+    ],
+)
+def test_what_a_hook_returns_must_fit(returned, message):
+    with pytest.raises((ArgumentError, ShapeError)) as caught:
+        seen_by(lambda given: returned, lambda out: out[0], tracked(), tracked())
+    assert str(caught.value) == message
+
+
+def test_inputs_keep_their_dtypes():
+    class Kinds(nn.Module):
+        def forward(self, *args):
+            return " ".join(str(each.dtype) for each in args)
+
+    module = Kinds()
+    module.register_full_backward_hook(lambda *args: None)
+    kinds = (nt.float64, nt.float32, nt.float16)
+    assert module(*(nt.ones(1, dtype=kind, requires_grad=True) for kind in kinds)) == "float64 float32 float16"
+
+
+def test_hooked_modules_have_derivatives_of_every_kind():
+    module, seen = Parts(), []
+    module.register_full_backward_hook(lambda *args: seen.append(args))
+
+    def function(x):
+        return module(x, x)[0] ** 2
+
+    assert nt.jvp(function, (nt.tensor(1.0),), (nt.tensor(1.0),))[1].item() == 8.0
+    assert nt.hessian(function)(nt.tensor(1.0)).item() == 8.0
 
 
 def test_nothing_is_recorded_without_gradients():

@@ -142,7 +142,7 @@ def is_tracked(value: Value) -> bool:
 
 def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run the forward on arrays: promote, widen halves, call, round back. Shared with `recompute`."""
-    promoted = range(len(arrays)) if op.is_variadic else op.promoted
+    promoted = range(len(arrays)) if op.is_variadic and op.promoted else op.promoted
     dtype = _common_dtype(arrays, promoted)
     if dtype is not None and dtype not in FLOAT_DTYPES:
         check_supported(dtype)

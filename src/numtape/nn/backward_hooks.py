@@ -1,82 +1,151 @@
-"""Functions that see the gradients of a module's outputs and inputs, and may replace those of its input."""
+"""Functions that see the gradients of a module's outputs and inputs, and may replace those of its inputs.
+
+The tracked inputs of a call are tied together by an op, and so are its outputs: an identity of several operands, whose
+rule runs once, when the gradients of all of them are there, or will never come.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import tree
-from ..core.value import Value
-from ..errors import ArgumentError
-from ..ops import clone
+from .._typing import Dtype, NDArray, Shape
+from ..core.apply import apply
+from ..core.op import Facts, Op
+from ..core.value import Lifted, Value, wrap
+from ..errors import ArgumentError, ShapeError
+from ..tensors import Tensor
 
 if TYPE_CHECKING:
     from .module import Module
 
+#: Called with the gradients of tied tensors, None for those that got none; returns what takes their place.
+Seen = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
 
 class BackwardPass:
-    """One call of a module, waiting for gradients: it calls the hooks once those of all tracked inputs are there.
+    """One call of a module: it calls the hooks once the gradients of its tracked inputs are there.
 
-    Without a tracked input it calls them once the gradients of all outputs are there.
+    Without a tracked input it calls them once the gradients of the outputs are there.
     """
 
     def __init__(self, module: "Module", hooks: dict[int, Callable[..., Any]]) -> None:
         self.module = module
         self.hooks = hooks
-        self.grad_input: list[Any] = []
-        self.grad_output: list[Any] = []
-        self.waited: set[int] = set()
+        #: Which arguments are tracked, with their shapes and dtypes, and how many arguments there are.
+        self.tracked: list[int] = []
+        self.like: list[tuple[Shape, Dtype]] = []
+        self.count = 0
+        self.grad_output: tuple[Any, ...] = ()
 
     def enter(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments with copies of tracked tensors, whose gradients are those by this call alone."""
-        self.grad_input = [None] * len(args)
-        return tuple(self._watched(place, each) for place, each in enumerate(args))
-
-    def _watched(self, place: int, argument: Any) -> Any:
-        if not isinstance(argument, Value) or argument.node is None:
-            return argument
-        copied: Any = clone(argument)
-        if copied.node is None:  # Nothing is recorded now.
-            return argument
-        self.waited.add(place)
-        copied.register_hook(lambda grad: self._arrived(place, grad))
-        return copied
+        found = list(args)
+        self.tracked = _tie(found, self._arrived)
+        self.like = [(found[place].shape, found[place].dtype) for place in self.tracked]
+        self.count = len(args)
+        return tuple(found)
 
     def leave(self, out: Any) -> Any:
-        """Note the outputs of the call, and return them."""
+        """Return the outputs of the call, with copies of tracked tensors."""
         parts: list[Any] = tree.leaves(out)
-        self.grad_output = [None] * len(parts)
-        tracked = [place for place, part in enumerate(parts) if isinstance(part, Value) and part.node is not None]
-        for place in tracked:
-            parts[place].register_hook(lambda grad, place=place: self._left(place, grad, tracked))
-        return out
+        count = len(parts)
+        tracked = _tie(parts, lambda grads: self._left(grads, tracked, count))
+        rest = iter(parts)
+        return tree.map(lambda _: next(rest), out)
 
-    def _left(self, place: int, grad: Any, tracked: list[int]) -> None:
-        self.grad_output[place] = grad
-        if not self.waited and all(self.grad_output[each] is not None for each in tracked):
-            self._call()
+    def _left(self, grads: tuple[Any, ...], tracked: list[int], count: int) -> tuple[Any, ...]:
+        self.grad_output = _placed(grads, tracked, count)
+        if not self.tracked:
+            self._call((None,) * self.count)
+        return grads
 
-    def _arrived(self, place: int, grad: Any) -> Any:
-        self.grad_input[place] = grad
-        if any(self.grad_input[each] is None for each in self.waited):
-            return None
-        return self._call()
+    def _arrived(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        grads = tuple(
+            wrap(Tensor, np.zeros(*like)) if grad is None else grad for grad, like in zip(grads, self.like, strict=True)
+        )
+        given = self._call(_placed(grads, self.tracked, self.count))
+        return tuple(given[place] for place in self.tracked)
 
-    def _call(self) -> Any:
-        """Call the hooks, and return what takes the place of the gradient of the only tracked input."""
-        given = tuple(self.grad_input)
-        grad_output = tuple(self.grad_output)
-        # Ready for another backward through the same graph.
-        self.grad_input = [None] * len(given)
-        self.grad_output = [None] * len(grad_output)
+    def _call(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Call the hooks, and return the gradients of the arguments as they leave them."""
+        title = type(self.module).__name__
         for hook in tuple(self.hooks.values()):
-            changed = hook(self.module, given, grad_output)
+            changed = hook(self.module, given, self.grad_output)
             if changed is None:
                 continue
             changed = changed if isinstance(changed, tuple) else (changed,)
-            if len(self.waited) != 1 or len(changed) != len(given):
+            if len(changed) != len(given):
                 raise ArgumentError(
-                    f"{type(self.module).__name__}: a backward hook returned {len(changed)} gradients for "
-                    f"{len(given)} arguments, {len(self.waited)} of them tracked; it can replace the gradient of one "
-                    "tracked argument, as a tuple with a place for each argument."
+                    f"{title}: a backward hook returned {len(changed)} gradients for {len(given)} arguments; it "
+                    "returns None, or a tuple with a place for each argument."
                 )
+            for place, (before, after) in enumerate(zip(given, changed, strict=True)):
+                if before is None or after is None:
+                    continue
+                if not isinstance(after, Value | np.ndarray) or after.shape != before.shape:
+                    shown = f"shape {after.shape}" if isinstance(after, Value | np.ndarray) else type(after).__name__
+                    raise ShapeError(
+                        f"{title}: a backward hook returned {shown} for the gradient of argument {place}, which has "
+                        f"shape {before.shape}."
+                    )
             given = changed
-        return given[next(iter(self.waited))] if self.waited else None
+        return given
+
+
+def _placed(grads: tuple[Any, ...], places: list[int], count: int) -> tuple[Any, ...]:
+    found: list[Any] = [None] * count
+    for place, grad in zip(places, grads, strict=True):
+        found[place] = grad
+    return tuple(found)
+
+
+def _tie(parts: list[Any], seen: Seen) -> list[int]:
+    """Tie the tracked tensors of a list together in place, and return where they are."""
+    places = [place for place, part in enumerate(parts) if isinstance(part, Value) and part.node is not None]
+    if places:
+        tied = apply(TIE, [parts[place] for place in places], {"seen": seen})
+        for place, copied in zip(places, tied, strict=True):
+            parts[place] = copied
+    return places
+
+
+def _forward(arrays: tuple[NDArray, ...], /, *, seen: Seen) -> tuple[NDArray, ...]:
+    return tuple(x.copy() for x in arrays)
+
+
+def _tied(tensors: Any, /, *, seen: Seen) -> Any:
+    """Return copies of tensors whose gradients are seen together."""
+    raise NotImplementedError
+
+
+def _pull(g: tuple[Any, ...], tensors_shape: Any, seen: Seen) -> list[Any]:
+    if not any(isinstance(part, Lifted) for part in g):  # Batches, which whole Jacobians are made of, pass by.
+        is_recorded = any(isinstance(part, Value) for part in g)
+        seen_parts = seen(tuple(part if part is None or isinstance(part, Value) else _shown(part) for part in g))
+        g = seen_parts if is_recorded else tuple(x.array if isinstance(x, Value) else x for x in seen_parts)
+    return [np.zeros(shape, np.float32) if part is None else part for part, shape in zip(g, tensors_shape, strict=True)]
+
+
+def _shown(array: NDArray) -> Any:
+    """Return a gradient as a tensor that cannot be written: other tensors may have the same memory for theirs."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return wrap(Tensor, view)
+
+
+def _push(t: Any, tensors_shape: Any, index: int) -> tuple[Any, ...]:
+    return tuple(t if i == index else np.zeros(shape, t.dtype) for i, shape in enumerate(tensors_shape))
+
+
+TIE = Op(
+    _forward,
+    _tied,
+    pulls={},
+    pushes={"tensors": _push},
+    joint=_pull,
+    is_variadic=True,
+    promoted=(),
+    facts=Facts(cost=lambda out, *shapes, **params: 0, is_linear_backward=False),
+)

@@ -31,8 +31,9 @@ class Hooked:
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Hook:
         """Call ``hook(module, grad_input, grad_output)`` when a backward has computed the gradients of the input.
 
-        Both are tuples, with None for what has no gradient. What the hook returns, unless None, replaces `grad_input`;
-        this works with one tracked argument. Arguments given by name are not looked at.
+        Both are tuples, with None for arguments that are not tracked and for outputs that get no gradient; without any
+        tracked argument it is called when the gradients of the outputs are there. What the hook returns, unless None,
+        replaces `grad_input`. Arguments given by name are not looked at.
 
         Returns:
             A handle; ``handle.remove()``, or the end of a ``with`` block, takes the hook off again.

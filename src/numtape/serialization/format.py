@@ -186,8 +186,8 @@ def _entry(name: str, description: Any) -> Entry:
         raise _no_tensor(name)
     if dtype_name not in DTYPES:
         raise SavedFileError(
-            f"holds the tensor {_shown(name)} of dtype {dtype_name[:20]!r}, which numtape does not compute with; its dtypes "
-            f"are {', '.join(DTYPES)}."
+            f"holds the tensor {_shown(name)} of dtype {dtype_name[:20]!r}, which numtape does not compute with; "
+            f"its dtypes are {', '.join(DTYPES)}."
         )
     if len(shape) > _MAX_AXES or not _are_lengths(shape) or not _are_lengths(offsets):
         raise SavedFileError(
@@ -197,8 +197,8 @@ def _entry(name: str, description: Any) -> Entry:
     begin, end = offsets
     if math.prod(shape) * dtype.itemsize != end - begin:
         raise SavedFileError(
-            f"breaks the safetensors format: the tensor {_shown(name)} has shape {tuple(shape)} and dtype {dtype_name}, but "
-            f"{end - begin} bytes."
+            f"breaks the safetensors format: the tensor {_shown(name)} has shape {tuple(shape)} and dtype "
+            f"{dtype_name}, but {end - begin} bytes."
         )
     return Entry(name, dtype, tuple(shape), begin, end)
 
@@ -212,10 +212,7 @@ def _shown(name: str) -> str:
 
 
 def _are_lengths(numbers: list[Any]) -> bool:
-    for number in numbers:
-        if type(number) is not int or not 0 <= number < 2**63:
-            return False
-    return True
+    return all(type(number) is int and 0 <= number < 2**63 for number in numbers)
 
 
 def _check_layout(entries: list[Entry], data_bytes: int) -> None:

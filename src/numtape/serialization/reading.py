@@ -23,8 +23,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Also reads files of other tools, told apart by their contents: plain safetensors files (a dict of tensors), ``.npz``
     (a dict of arrays) and ``.npy`` (an array). A plain safetensors file may have a header of 300,000 bytes, some 3,000
-    tensors, so that a malformed one is refused in no time. Nothing in a file is ever executed, and no pickle is read. Every tensor
-    and array has memory of its own.
+    tensors, so that a malformed one is refused in no time. Nothing in a file is ever executed, and no pickle is read.
+    Every tensor and array has memory of its own.
 
     May be called from any thread or process, also while the file is being saved: a reader sees the old file or the new.
 
