@@ -55,14 +55,7 @@ from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
 from .gradients import Gradients as Gradients
-from .jacobians import elementwise_grad as elementwise_grad
-from .jacobians import hessian as hessian
-from .jacobians import hvp as hvp
-from .jacobians import jacobian as jacobian
 from .ops import *  # noqa: F403  (each op is listed once, in ops/__init__.py)
-from .schedule import HybridScheduler as HybridScheduler
-from .scheduler_config import SchedulerConfig as SchedulerConfig
-from .scheduler_config import SchedulingStrategy as SchedulingStrategy
 from .streams import Generator as Generator
 from .streams import seed as seed
 from .tapes import GradientTape as GradientTape
@@ -108,6 +101,13 @@ if _TYPE_CHECKING:
     from .insight.provenance import Explanation as Explanation
     from .insight.provenance import explain_nan as explain_nan
     from .insight.source import to_numpy_source as to_numpy_source
+    from .jacobians import elementwise_grad as elementwise_grad
+    from .jacobians import hessian as hessian
+    from .jacobians import hvp as hvp
+    from .jacobians import jacobian as jacobian
+    from .schedule import HybridScheduler as HybridScheduler
+    from .scheduler_config import SchedulerConfig as SchedulerConfig
+    from .scheduler_config import SchedulingStrategy as SchedulingStrategy
     from .serialization.reading import load as load
     from .serialization.rotation import Checkpoints as Checkpoints
     from .serialization.writing import save as save
@@ -128,6 +128,13 @@ if _TYPE_CHECKING:
 
 #: What is imported when it is first asked for, and from where: not every program needs it.
 _LAZY = {
+    "elementwise_grad": "jacobians",
+    "hessian": "jacobians",
+    "hvp": "jacobians",
+    "jacobian": "jacobians",
+    "HybridScheduler": "schedule",
+    "SchedulerConfig": "scheduler_config",
+    "SchedulingStrategy": "scheduler_config",
     "AmpConfig": "config",
     "BenchmarkConfig": "config",
     "CheckpointConfig": "config",

@@ -1,7 +1,7 @@
 """Derivatives that a tape computes and that consume nothing: in forward mode, and whole Jacobians."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,17 +13,31 @@ from .core.reverse import is_reached
 from .core.tape import RecordingTape
 from .core.value import Value, wrap
 from .errors import ArgumentError, NotConnectedError, OperandError
-from .jacobians import check_chunk_size, matrix_blocks
 from .recording import Recording
-from .schedule import HybridScheduler
-from .scheduler_config import SchedulerConfig, SchedulingStrategy, as_member
+
+if TYPE_CHECKING:
+    from .schedule import HybridScheduler
 
 
 class TapeDerivatives(Recording):
     """What a tape knows of derivatives by each element, and of who differentiates what it computes."""
 
-    #: How `jacobian` is computed.
-    scheduler: HybridScheduler
+    # Made when it is asked for, as few tapes compute Jacobians, and what that takes is imported here and there below.
+    _scheduler: "HybridScheduler | None" = None
+
+    @property
+    def scheduler(self) -> "HybridScheduler":
+        """Chooses how `jacobian` is computed; ask it for `last_decision` and `explain()`."""
+        if self._scheduler is None:
+            self.scheduler = None
+        assert self._scheduler is not None
+        return self._scheduler
+
+    @scheduler.setter
+    def scheduler(self, given: Any) -> None:
+        from .schedule import HybridScheduler
+
+        self._scheduler = given if isinstance(given, HybridScheduler) else HybridScheduler(given)
 
     def forward_gradient(self, source: Any, target: Any, tangent: Any = None) -> Any:
         """Return the derivative of a target by a source in forward mode. Consumes nothing.
@@ -44,6 +58,8 @@ class TapeDerivatives(Recording):
             >>> tape.forward_gradient(x, nt.stack([x, x * x]))
             tensor([1., 4.])
         """
+        from .jacobians import scheduler_for
+
         name = "forward_gradient"
         self._check_open(name)
         if not isinstance(target, Value):
@@ -52,7 +68,7 @@ class TapeDerivatives(Recording):
         for one in sources:
             self._check_connected(name, target, one)
         if tangent is None:
-            scheduler = HybridScheduler(SchedulerConfig("forward"))
+            scheduler = scheduler_for(name, "forward", None)
             found = [self._jacobian(target, one, scheduler) for one in sources]
             return found[0] if isinstance(source, Value) else found
         tangents = [tangent] if isinstance(source, Value) else list(tangent)
@@ -86,20 +102,23 @@ class TapeDerivatives(Recording):
             tensor([[2., 0.],
                     [0., 4.]])
         """
+        from .jacobians import check_chunk_size, scheduler_for
+        from .scheduler_config import SchedulingStrategy, as_member
+
         name = "jacobian"
         self._check_open(name)
         check_chunk_size(name, chunk_size)
         strategy = as_member(name, "mode", SchedulingStrategy, mode)
-        scheduler = self.scheduler
-        if strategy is not SchedulingStrategy.AUTO:
-            scheduler = HybridScheduler(SchedulerConfig(strategy))
+        scheduler = self.scheduler if strategy is SchedulingStrategy.AUTO else scheduler_for(name, mode, None)
         for one in as_list("source", source, name):
             self._check_connected(name, target, one)
         if isinstance(source, Value):
             return self._jacobian(target, source, scheduler, chunk_size)
         return [self._jacobian(target, one, scheduler, chunk_size) for one in as_list("source", source, name)]
 
-    def _jacobian(self, target: Any, source: Any, scheduler: HybridScheduler, chunk_size: int | None = None) -> Any:
+    def _jacobian(self, target: Any, source: Any, scheduler: "HybridScheduler", chunk_size: int | None = None) -> Any:
+        from .jacobians import matrix_blocks
+
         outer = self._outer_tapes()
         is_recorded = self._is_differentiated(outer, [])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):

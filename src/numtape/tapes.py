@@ -25,13 +25,13 @@ from .core.value import Value, wrap
 from .errors import ArgumentError, NotConnectedError, OperandError, TapeConsumedError
 from .gradients import Gradients, ScaledGradients
 from .insight import summary as summaries
-from .schedule import HybridScheduler
-from .scheduler_config import SchedulerConfig, SchedulingStrategy
 from .tape_derivatives import TapeDerivatives, as_list
 from .tensors import Tensor
 
 if TYPE_CHECKING:
     from .config import AmpConfig, CheckpointConfig, DeterministicConfig
+    from .schedule import HybridScheduler
+    from .scheduler_config import SchedulerConfig, SchedulingStrategy
     from .transforms.planning import Plan
 
 
@@ -63,7 +63,7 @@ class Tape(TapeDerivatives):
         persistent: bool = False,
         watch_all: bool = True,
         checkpoint: "CheckpointConfig | None" = None,
-        scheduler: HybridScheduler | SchedulerConfig | None = None,
+        scheduler: "HybridScheduler | SchedulerConfig | None" = None,
         deterministic: "DeterministicConfig | None" = None,
         amp: "AmpConfig | None" = None,
     ) -> None:
@@ -73,8 +73,8 @@ class Tape(TapeDerivatives):
         super().__init__(persistent, watch_all, tape_scopes.given(self._deterministic, self._dropping, casting))
         self._scaler = tape_scopes.scaler_of(amp)
         self._overflow = False
-        #: Chooses how `jacobian` is computed; ask it for `last_decision` and `explain()`.
-        self.scheduler = scheduler if isinstance(scheduler, HybridScheduler) else HybridScheduler(scheduler)
+        if scheduler is not None:
+            self.scheduler = scheduler
 
     @property
     def overflow(self) -> bool:
@@ -315,7 +315,7 @@ class GradientTape(Tape):
         persistent: bool = False,
         watch_all: bool = False,
         checkpoint: "CheckpointConfig | None" = None,
-        scheduler: HybridScheduler | SchedulerConfig | None = None,
+        scheduler: "HybridScheduler | SchedulerConfig | None" = None,
         deterministic: "DeterministicConfig | None" = None,
         amp: "AmpConfig | None" = None,
     ) -> None:
@@ -346,8 +346,10 @@ class GradientTape(Tape):
         return cls(deterministic=config)
 
     @classmethod
-    def with_scheduler_config(cls, config: SchedulerConfig | SchedulingStrategy | str) -> "GradientTape":
+    def with_scheduler_config(cls, config: "SchedulerConfig | SchedulingStrategy | str") -> "GradientTape":
         """Return a tape whose Jacobians are computed as a `SchedulerConfig` says."""
+        from .scheduler_config import SchedulerConfig, SchedulingStrategy
+
         return cls(scheduler=SchedulerConfig(config) if isinstance(config, str | SchedulingStrategy) else config)
 
 

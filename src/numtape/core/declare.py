@@ -12,7 +12,6 @@ The decorated function is the forward: arrays positional-only, static parameters
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -181,7 +180,7 @@ def composed(*, rounds_once: bool = False, **facts: Any) -> Callable[[Callable[P
         entry = Composite(name, face, Facts(**{"cost": _free, **_as_tuples(facts)}), spelled, rounds_once)
         if entry.facts.precision != "keep":
             face = _cast_by_scopes(entry)
-            entry = replace(entry, face=face)
+            entry = entry._replace(face=face)
         return cast(Callable[P, R], _register(entry, face))
 
     return decorate

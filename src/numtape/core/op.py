@@ -16,9 +16,9 @@ So a rule's signature is the declaration of what a record must keep; nothing is 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -150,7 +150,7 @@ def no_samples() -> list[Any]:
     return []
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)  # Each method that is made takes time at import.
 class Facts:
     """What transforms, tests and documents know about an op, as data."""
 
@@ -357,14 +357,13 @@ class Op:
         return f"<op {self.name}>"
 
 
-@dataclass(frozen=True)
-class Composite:
+class Composite(NamedTuple):
     """A public function made of ops: no rules of its own, but samples and facts that tests and documents use."""
 
     name: str
     face: Callable[..., Any]
-    facts: Facts = field(repr=False)
+    facts: Facts
     #: The function as it was written, with other spellings of its arguments: what the face runs.
-    function: Callable[..., Any] = field(repr=False)
+    function: Callable[..., Any]
     #: Whether half operands are widened first and only the result is rounded.
     rounds_once: bool = False

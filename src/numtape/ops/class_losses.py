@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -236,7 +235,7 @@ def _with_weight(made: Sample | Rejected) -> Sample | Rejected:
     """Return a sample with the weight as an operand."""
     params = made.params.copy()
     args = (*made.args, params.pop("weight")) if "weight" in params else made.args
-    return replace(made, args=args, params=params)
+    return made._replace(args=args, params=params)
 
 
 @differentiable(

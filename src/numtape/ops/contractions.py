@@ -2,7 +2,6 @@
 
 import functools
 import math
-import string
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,8 @@ from ..errors import ArgumentError, ShapeError
 from .samples import rejected, sample, values
 from .selection import where
 from .shapes import broadcast_to, permute
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def shape_of(x: Any) -> Shape:
@@ -181,7 +182,7 @@ def _parse(subscripts: str, ndims: tuple[int, ...]) -> tuple[tuple[str, ...], st
         raise ArgumentError(f"einsum: {subscripts!r} describes {len(terms)} operands, but {len(ndims)} were given.")
     for term in (*terms, right):
         for letter in term.replace("...", "", 1):
-            if letter not in string.ascii_letters:
+            if letter not in _LETTERS:
                 raise ArgumentError(
                     f"einsum: {subscripts!r} contains {letter!r}; labels are letters, commas, `->` and `...`."
                 )
@@ -192,14 +193,14 @@ def _parse(subscripts: str, ndims: tuple[int, ...]) -> tuple[tuple[str, ...], st
             raise ShapeError(f"einsum: {term!r} labels {ndim - rank} axes, but operand {position} has {ndim}.")
         ranks.append(rank)
     longest = max(ranks)
-    spare = "".join(letter for letter in string.ascii_letters if letter not in text)[:longest]
+    spare = "".join(letter for letter in _LETTERS if letter not in text)[:longest]
     if len(spare) < longest:
         raise ArgumentError(f"einsum: {subscripts!r} needs more labels than there are letters.")
     # Broadcasting lines up the last of the axes that `...` stands for.
     inputs = tuple(term.replace("...", spare[longest - rank :]) for term, rank in zip(terms, ranks, strict=True))
     if not arrow:
         counts = Counter(left)
-        return inputs, spare + "".join(sorted(x for x in counts if counts[x] == 1 and x in string.ascii_letters))
+        return inputs, spare + "".join(sorted(x for x in counts if counts[x] == 1 and x in _LETTERS))
     if longest and "..." not in right:
         raise ArgumentError(f"einsum: {subscripts!r} has `...` before the arrow, so it must have it after the arrow.")
     output = right.replace("...", spare)
@@ -272,7 +273,7 @@ def _einsum_terms(out: Shape, *shapes: Shape, subscripts: str) -> list[Terms]:
 def _einsum_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     ndims = (len(shape_of(x)) - is_batched for x, is_batched in zip(operands, batched, strict=True))
     inputs, output = _parse(params["subscripts"], tuple(ndims))
-    letter = next((letter for letter in string.ascii_letters if not any(letter in term for term in inputs)), None)
+    letter = next((letter for letter in _LETTERS if not any(letter in term for term in inputs)), None)
     if letter is None:
         return batching.loop(op, operands, batched, params)
     terms = [letter + labels if is_batched else labels for labels, is_batched in zip(inputs, batched, strict=True)]
@@ -471,7 +472,7 @@ def _from_lists(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Return subscripts and operands given as ``a, [0, 1], b, [1, 2], [0, 2]``."""
 
     def spell(labels: Any) -> str:
-        return "".join("..." if label is Ellipsis else string.ascii_letters[label] for label in labels)
+        return "".join("..." if label is Ellipsis else _LETTERS[label] for label in labels)
 
     pairs = len(args) // 2
     terms = ",".join(spell(labels) for labels in args[1 : 2 * pairs : 2])

@@ -1,32 +1,29 @@
 """Samples of ops: inputs on which the test matrix checks values, derivatives and error messages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._typing import NDArray
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Operands and static parameters on which an op is right and, in its float operands, differentiable."""
 
     args: tuple[Any, ...]
-    params: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any]
     #: Why derivatives are not checked here (a kink, a singular matrix); empty if they are.
     skip_derivatives: str = ""
 
 
-@dataclass(frozen=True)
-class Rejected:
+class Rejected(NamedTuple):
     """Operands and parameters that must raise `error` with exactly `message`."""
 
     args: tuple[Any, ...]
     error: type[Exception]
     message: str
-    params: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any]
 
 
 def sample(*args: Any, skip_derivatives: str = "", **params: Any) -> Sample:

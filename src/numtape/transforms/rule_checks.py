@@ -81,7 +81,7 @@ class RuleChecks:
 
     def on_sample(self, number: int, given: Any, signature: inspect.Signature) -> None:
         """Check all rules on a sample, in both modes; raise if it can check none."""
-        sample = given if isinstance(given, Sample) else Sample(given if isinstance(given, tuple) else (given,))
+        sample = given if isinstance(given, Sample) else Sample(given if isinstance(given, tuple) else (given,), {})
         if sample.skip_derivatives:
             return
         title, where = f"{self.op.name}: sample {number}", f"on sample {number}"
