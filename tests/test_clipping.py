@@ -202,3 +202,9 @@ def test_many_half_gradients_are_scaled_in_float32(dtype):
     p.grad = nt.full((1_000_000,), 60000.0, dtype=dtype)
     nt.clip_grad_norm([p], 1.0)
     assert float(p.grad.numpy()[0]) == pytest.approx(0.001, rel=1e-2)
+
+
+def test_nothing_has_no_gradients_to_clip():
+    with pytest.raises(OperandError) as caught:
+        clip_grad_norm(None, 1.0)
+    assert str(caught.value) == "clip_grad_norm: params is None; give tensors or a model."

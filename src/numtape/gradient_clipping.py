@@ -184,6 +184,8 @@ def tensors_in(title: str, params: Any) -> list[Tensor]:
 
 
 def _gradients(title: str, params: Any) -> list[Tensor]:
+    if params is None:
+        raise OperandError(f"{title}: params is None; give tensors or a model.")
     return [param.grad for param in tensors_in(title, params) if param.grad is not None]
 
 

@@ -56,6 +56,33 @@ def test_the_rest_of_an_epoch_of_a_sampler_is_saved(tmp_path, prefetch):
     assert len(batches(other)) == 3
 
 
+def test_a_sampler_may_give_more_samples_than_there_are():
+    def loader():
+        return nt.data.DataLoader(X, batch_size=4, sampler=[i % 8 for i in range(20)])
+
+    first = loader()
+    begun = iter(first)
+    taken = [next(begun) for _ in range(3)]
+    assert batches(loader().load_state_dict(first.state_dict())) == batches(begun)
+    assert len(taken) == 3
+
+
+@pytest.mark.parametrize("was", ["with", "without"])
+def test_the_state_of_a_sampler_is_for_loaders_with_one(was):
+    loaders = {
+        "with": nt.data.DataLoader(X, batch_size=2, sampler=[3, 2, 1, 0]),
+        "without": nt.data.DataLoader(X, batch_size=2),
+    }
+    saved, other = loaders[was], loaders["without" if was == "with" else "with"]
+    next(iter(saved))
+    with pytest.raises(ArgumentError) as caught:
+        other.load_state_dict(saved.state_dict())
+    assert str(caught.value) == (
+        f"DataLoader.load_state_dict: the state was saved {was} a sampler and this loader is "
+        f"{'without' if was == 'with' else 'with'} one; the rest of the epoch would not be the rest."
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [

@@ -129,6 +129,17 @@ def test_a_hook_may_replace_the_gradients_of_all_inputs():
     assert a.grad.item() == 0.0
 
 
+def test_a_hook_may_come_before_the_gradients_go_on():
+    module, seen = Parts(), []
+    module.register_full_backward_pre_hook(lambda module, got: (10.0 * got[0], nt.tensor(100.0)))
+    module.register_full_backward_hook(lambda module, given, got: seen.append([g.item() for g in (*given, *got)]))
+    a = tracked()
+    module(a, tracked())[0].backward()
+    assert seen == [[20.0, 0.0, 10.0, 100.0]]
+    assert a.grad.item() == 20.0
+    assert module.weight.grad.item() == 2.0 * 3.0 * 10.0 + 3.0 * 100.0
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [

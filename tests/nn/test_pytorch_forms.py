@@ -196,3 +196,33 @@ def test_a_name_that_is_not_there_gets_a_suggestion(package, wrong, message):
         getattr(package, wrong)
     assert str(caught.value) == message
     assert not hasattr(package, wrong)
+
+
+def test_lists_of_modules_can_be_added_and_popped():
+    relu, tanh, gelu = nn.ReLU(), nn.Tanh(), nn.GELU()
+    both = nn.Sequential(relu) + nn.Sequential(tanh)
+    assert type(both) is nn.Sequential
+    assert list(both) == [relu, tanh]
+    both += [gelu]
+    assert both.pop(0) is relu
+    assert list(both) == [tanh, gelu]
+    assert list(nn.ModuleList([relu]) + (tanh,)) == [relu, tanh]
+    with pytest.raises(TypeError):
+        both + 3
+
+
+def test_options_that_stand_for_pytorchs_sake_have_its_defaults():
+    assert nn.Embedding(7, 3, None, None, 2.0, False, False).weight.shape == (7, 3)
+    assert nn.MultiheadAttention(8, 2, 0.0, True, False, False).num_heads == 2
+    with pytest.raises(ArgumentError) as caught:
+        nn.Embedding(7, 3, max_norm=1.0)
+    assert str(caught.value) == "Embedding: max_norm is 1.0; it is not supported here and must be None."
+    with pytest.raises(ArgumentError) as caught:
+        nn.MultiheadAttention(8, 2, add_zero_attn=True)
+    assert str(caught.value) == "MultiheadAttention: add_zero_attn is True; it is not supported here and must be False."
+
+
+def test_padding_to_the_same_length_is_for_a_stride_of_one():
+    with pytest.raises(ArgumentError) as caught:
+        nn.Conv2d(4, 4, 3, stride=(1, 2), padding="same")
+    assert str(caught.value) == "Conv2d: padding is 'same' and stride (1, 2); it is for a stride of 1."

@@ -299,6 +299,19 @@ def test_a_saved_state_is_a_copy_in_pytorchs_layout():
     assert saved["state"][1]["step"] == 1
 
 
+def test_a_velocity_without_a_count_of_steps_is_of_a_step_that_was_taken():
+    a, b = leaves([1.0], [1.0])
+    optimizers = [optim.SGD([each], lr=0.1, momentum=0.9, dampening=0.5) for each in (a, b)]
+    for optimizer in optimizers:
+        optimizer.step([np.ones(1)])
+    saved = optimizers[0].state_dict()
+    del saved["state"][0]["step"]  # PyTorch's SGD has none.
+    optimizers[1].load_state_dict(saved)
+    for optimizer in optimizers:
+        optimizer.step([np.ones(1)])
+    assert a.tolist() == b.tolist()
+
+
 def test_text_keys_and_lists_are_accepted_since_formats_make_them():
     (a,) = leaves([1.0])
     optimizer = optim.Adam([a])

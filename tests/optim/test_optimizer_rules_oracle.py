@@ -117,3 +117,31 @@ def test_a_half_state_and_a_rate_as_a_tensor_load():
     assert other.param_groups[0]["lr"] == 0.5
     other.step([np.zeros(2)])
     np.testing.assert_allclose(ours.numpy(), np.array([0.5, 0.0]) - 0.5 * 0.9 * np.array([1.0, 2.0]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_a_state_goes_to_and_fro(name, options):
+    start, gradients = np.array([1.0, -2.0]), np.random.default_rng(5).normal(size=(6, 2))
+    theirs = torch.tensor(start, requires_grad=True)
+    first = getattr(torch.optim, name)([theirs], **options)
+    for g in gradients[:2]:
+        theirs.grad = torch.tensor(g)
+        first.step()
+    ours = nt.tensor(theirs.detach().numpy().copy(), requires_grad=True)
+    second = getattr(nt.optim, name)([ours], **options)
+    second.load_state_dict(first.state_dict())
+    for g in gradients[2:4]:
+        theirs.grad, ours.grad = torch.tensor(g), nt.tensor(g)
+        first.step()
+        second.step()
+    np.testing.assert_allclose(ours.numpy(), theirs.detach().numpy(), rtol=0, atol=1e-8)
+    saved = second.state_dict()
+    again = torch.tensor(ours.numpy(copy=True), requires_grad=True)
+    third = getattr(torch.optim, name)([again], **options)
+    state = {key: torch.tensor(np.array(value)) for key, value in saved["state"].get(0, {}).items()}
+    third.load_state_dict({"state": {0: state} if state else {}, "param_groups": saved["param_groups"]})
+    for g in gradients[4:]:
+        theirs.grad, again.grad = torch.tensor(g), torch.tensor(g)
+        first.step()
+        third.step()
+    np.testing.assert_allclose(again.detach().numpy(), theirs.detach().numpy(), rtol=0, atol=1e-8)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pickle
 import struct
 import time
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.errors import DamagedFileError, SavedFileError
+from numtape.errors import DamagedFileError, OperandError, SavedFileError
 from numtape.serialization import load
 
 
@@ -225,3 +226,11 @@ def test_two_arrays_of_one_name_are_an_error(path):
         with pytest.warns(UserWarning, match="Duplicate name"):
             file.writestr("a.npy", ONES)
     assert message_of(path, stream.getvalue()) == (SavedFileError, "is an .npz file that holds two arrays of one name.")
+
+
+@pytest.mark.parametrize("path", [None, 1, True, io.BytesIO(b"")])
+def test_only_paths_are_loaded_and_no_descriptor_is_closed(path):
+    with pytest.raises(OperandError) as caught:
+        load(path)
+    assert str(caught.value) == f"load: wants the path of a file, not {type(path).__name__}."
+    os.fstat(1)

@@ -190,6 +190,13 @@ class DataLoader:
                 f"DataLoader.load_state_dict: the state was saved with shuffle={bool(state['shuffle'])} and this "
                 f"loader has shuffle={self.shuffle}; the rest of the epoch would not be the rest."
             )
+        had_sampler = "order" in state
+        if state["position"] and had_sampler != (self.sampler is not None):
+            with_or_without = ("with", "without") if had_sampler else ("without", "with")
+            raise ArgumentError(
+                "DataLoader.load_state_dict: the state was saved {} a sampler and this loader is {} one; the rest of "
+                "the epoch would not be the rest.".format(*with_or_without)
+            )
         self._key = int(state["key"])
         self._order = np.array(state["order"]) if "order" in state else None
         self._latest = self._next = Progress(int(state["epoch"]), int(state["position"]))
@@ -244,7 +251,8 @@ def _check_state(state: Any) -> None:
         value = state[name]
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
             raise ArgumentError(f"DataLoader.load_state_dict: {name!r} is {value!r}; it must be an integer from 0 on.")
-    if state["position"] > state["length"]:
+    length = len(state.get("order", range(state["length"])))  # A sampler may give more samples than there are.
+    if state["position"] > length:
         raise ArgumentError(
-            f"DataLoader.load_state_dict: position {state['position']} lies beyond the {state['length']} samples."
+            f"DataLoader.load_state_dict: position {state['position']} lies beyond the {length} samples."
         )

@@ -23,7 +23,7 @@ from ..ops import (
     where,
 )
 from . import init
-from .checks import check_count, check_device, check_dtype, check_probability
+from .checks import check_absent, check_count, check_device, check_dtype, check_probability
 from .functional import linear
 from .linear import Linear
 from .module import Module
@@ -38,6 +38,8 @@ class MultiheadAttention(Module):
         num_heads: the number of heads.
         dropout: the probability with which an attention weight is dropped, in training.
         bias: whether the projections have biases.
+        add_bias_kv: False, for PyTorch's sake; so is `add_zero_attn`.
+        add_zero_attn: False.
         kdim: the number of features of keys; None for embed_dim.
         vdim: the number of features of values; None for embed_dim.
         batch_first: whether inputs and outputs have shape (batch, steps, features), not (steps, batch, features).
@@ -61,6 +63,8 @@ class MultiheadAttention(Module):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
@@ -69,6 +73,8 @@ class MultiheadAttention(Module):
         rng: Any = None,
     ) -> None:
         check_device("MultiheadAttention", device)
+        check_absent("MultiheadAttention", "add_bias_kv", add_bias_kv, False)
+        check_absent("MultiheadAttention", "add_zero_attn", add_zero_attn, False)
         self.embed_dim = check_count("MultiheadAttention", "embed_dim", embed_dim)
         self.num_heads = check_count("MultiheadAttention", "num_heads", num_heads)
         if embed_dim % num_heads:

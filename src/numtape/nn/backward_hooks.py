@@ -20,6 +20,7 @@ from ..tensors import Tensor
 if TYPE_CHECKING:
     from .module import Module
 
+Hook = Callable[..., Any]
 #: Called with the gradients of tied tensors, None for those that got none; returns what takes their place.
 Seen = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
@@ -27,12 +28,14 @@ Seen = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 class BackwardPass:
     """One call of a module: it calls the hooks once the gradients of its tracked inputs are there.
 
-    Without a tracked input it calls them once the gradients of the outputs are there.
+    Without a tracked input it calls them once the gradients of the outputs are there, as it does those that come first.
     """
 
-    def __init__(self, module: "Module", hooks: dict[int, Callable[..., Any]]) -> None:
+    def __init__(self, module: "Module", first: dict[int, Hook], then: dict[int, Hook]) -> None:
         self.module = module
-        self.hooks = hooks
+        #: The hooks that see the gradients of the outputs alone, and those that see both.
+        self.first = first
+        self.then = then
         #: Which arguments are tracked, with their shapes and dtypes, and how many arguments there are.
         self.tracked: list[int] = []
         self.like: list[tuple[Shape, Dtype]] = []
@@ -56,10 +59,13 @@ class BackwardPass:
         return tree.map(lambda _: next(rest), out)
 
     def _left(self, grads: tuple[Any, ...], tracked: list[int], count: int) -> tuple[Any, ...]:
-        self.grad_output = _placed(grads, tracked, count)
+        got = _placed(grads, tracked, count)
+        for hook in tuple(self.first.values()):
+            got = self._changed(got, hook(self.module, got), "output")
+        self.grad_output = got
         if not self.tracked:
             self._call((None,) * self.count)
-        return grads
+        return tuple(got[place] for place in tracked)
 
     def _arrived(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         grads = tuple(
@@ -70,28 +76,28 @@ class BackwardPass:
 
     def _call(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Call the hooks, and return the gradients of the arguments as they leave them."""
-        title = type(self.module).__name__
-        for hook in tuple(self.hooks.values()):
-            changed = hook(self.module, given, self.grad_output)
-            if changed is None:
-                continue
-            changed = changed if isinstance(changed, tuple) else (changed,)
-            if len(changed) != len(given):
-                raise ArgumentError(
-                    f"{title}: a backward hook returned {len(changed)} gradients for {len(given)} arguments; it "
-                    "returns None, or a tuple with a place for each argument."
-                )
-            for place, (before, after) in enumerate(zip(given, changed, strict=True)):
-                if before is None or after is None:
-                    continue
-                if not isinstance(after, Value | np.ndarray) or after.shape != before.shape:
-                    shown = f"shape {after.shape}" if isinstance(after, Value | np.ndarray) else type(after).__name__
-                    raise ShapeError(
-                        f"{title}: a backward hook returned {shown} for the gradient of argument {place}, which has "
-                        f"shape {before.shape}."
-                    )
-            given = changed
+        for hook in tuple(self.then.values()):
+            given = self._changed(given, hook(self.module, given, self.grad_output), "argument")
         return given
+
+    def _changed(self, grads: tuple[Any, ...], returned: Any, what: str) -> tuple[Any, ...]:
+        """Return the gradients as a hook leaves them, checked."""
+        if returned is None:
+            return grads
+        changed = returned if isinstance(returned, tuple) else (returned,)
+        title = f"{type(self.module).__name__}: a backward hook returned"
+        if len(changed) != len(grads):
+            raise ArgumentError(
+                f"{title} {len(changed)} gradients for {len(grads)} {what}s; it returns None, or a tuple with a place "
+                f"for each {what}."
+            )
+        for place, (before, after) in enumerate(zip(grads, changed, strict=True)):
+            if before is None or after is None:
+                continue
+            if not isinstance(after, Value | np.ndarray) or after.shape != before.shape:
+                shown = f"shape {after.shape}" if isinstance(after, Value | np.ndarray) else type(after).__name__
+                raise ShapeError(f"{title} {shown} for the gradient of {what} {place}, which has shape {before.shape}.")
+        return changed
 
 
 def _placed(grads: tuple[Any, ...], places: list[int], count: int) -> tuple[Any, ...]:

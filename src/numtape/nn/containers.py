@@ -77,6 +77,20 @@ class _Numbered(_Container):
             self.append(module)
         return self
 
+    def __add__(self, other: Any) -> Self:
+        if not isinstance(other, Iterable):
+            return NotImplemented
+        return self[:].extend(other)
+
+    def __iadd__(self, other: Iterable[Module]) -> Self:
+        return self.extend(other)
+
+    def pop(self, index: int = -1) -> Module:
+        """Take the module at an index out, and return it."""
+        taken: Module = self[index]
+        del self[index]
+        return taken
+
     def insert(self, index: int, module: Module) -> Self:
         """Put a module before the one at an index, and return self."""
         modules = self._all()

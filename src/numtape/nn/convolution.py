@@ -45,6 +45,8 @@ class _Convolution(Module):
         self.stride = per_axis(name, "stride", stride, self.axes)
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ArgumentError(f"{name}: padding is {padding!r}; it must be 'same', 'valid' or integers.")
+        if padding == "same" and any(step != 1 for step in self.stride):
+            raise ArgumentError(f"{name}: padding is 'same' and stride {self.stride}; it is for a stride of 1.")
         self.padding = padding if isinstance(padding, str) else per_axis(name, "padding", padding, self.axes, 0)
         self.dilation = per_axis(name, "dilation", dilation, self.axes)
         self.groups = check_count(name, "groups", groups)

@@ -5,7 +5,7 @@ from typing import Any, Self
 from .._typing import Array, DtypeLike
 from ..errors import ArgumentError, ShapeError
 from . import init
-from .checks import check_count, check_device
+from .checks import check_absent, check_count, check_device
 from .functional import embedding
 from .module import Module
 from .parameter import Parameter, blank
@@ -18,6 +18,10 @@ class Embedding(Module):
         num_embeddings: the number of rows.
         embedding_dim: the length of a row.
         padding_idx: a row that starts as zeros and gets no gradient.
+        max_norm: None, for PyTorch's sake; so are `norm_type`, `scale_grad_by_freq` and `sparse`.
+        norm_type: 2.0.
+        scale_grad_by_freq: False.
+        sparse: False.
         device: "cpu" or None, for PyTorch's sake.
         dtype: of the table; None for the default dtype.
         rng: what the first values are drawn from; None for the thread's stream.
@@ -34,10 +38,18 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
+        max_norm: None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
         device: str | None = None,
         dtype: DtypeLike = None,
         rng: Any = None,
     ) -> None:
+        check_absent("Embedding", "max_norm", max_norm, None)
+        check_absent("Embedding", "norm_type", norm_type, 2.0)
+        check_absent("Embedding", "scale_grad_by_freq", scale_grad_by_freq, False)
+        check_absent("Embedding", "sparse", sparse, False)
         check_device("Embedding", device)
         self.num_embeddings = check_count("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = check_count("Embedding", "embedding_dim", embedding_dim)

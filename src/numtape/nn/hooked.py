@@ -48,6 +48,24 @@ class Hooked:
         """
         return register(self._made_hooks(hook).backward, hook, prepend)
 
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Hook:
+        """Call ``hook(module, grad_output)`` when the gradients of the outputs are there, before they go further.
+
+        `grad_output` is a tuple, with None for outputs that get no gradient. What the hook returns, unless None,
+        replaces it.
+
+        Returns:
+            A handle; ``handle.remove()``, or the end of a ``with`` block, takes the hook off again.
+
+        Example:
+            >>> double, x = nt.nn.Identity(), nt.ones(1, requires_grad=True)
+            >>> with double.register_full_backward_pre_hook(lambda module, got: (2.0 * got[0],)):
+            ...     double(x).sum().backward()
+            >>> x.grad
+            tensor([2.])
+        """
+        return register(self._made_hooks(hook).backward_before, hook, prepend)
+
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Hook:

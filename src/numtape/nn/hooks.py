@@ -25,19 +25,23 @@ class _WithKeywords:
 class Hooks:
     """The hooks of one module, each kind in the order in which they are called."""
 
-    __slots__ = ("after", "backward", "before")
+    __slots__ = ("after", "backward", "backward_before", "before")
 
     def __init__(self, *kinds: list[Function]) -> None:
         self.before: dict[int, Function] = {}
         self.after: dict[int, Function] = {}
         self.backward: dict[int, Function] = {}
-        for hooks, functions in zip((self.before, self.after, self.backward), kinds, strict=False):
+        self.backward_before: dict[int, Function] = {}
+        for hooks, functions in zip(self._kinds(), kinds, strict=False):
             for function in functions:
                 Hook(hooks, function)
 
     def __reduce__(self) -> Any:
         # Numbers of handles hold in one process only, so that a copy takes new ones.
-        return Hooks, tuple(list(kind.values()) for kind in (self.before, self.after, self.backward))
+        return Hooks, tuple(list(kind.values()) for kind in self._kinds())
+
+    def _kinds(self) -> tuple[dict[int, Function], ...]:
+        return self.before, self.after, self.backward, self.backward_before
 
     def call(self, module: "Module", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a module's forward between its hooks; what a hook returns, unless None, takes the place of its input."""
@@ -48,7 +52,9 @@ class Hooks:
             changed = before(module, args)
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
-        watching = BackwardPass(module, self.backward) if self.backward else None
+        watching = None
+        if self.backward or self.backward_before:
+            watching = BackwardPass(module, self.backward_before, self.backward)
         out = module.forward(*(args if watching is None else watching.enter(args)), **kwargs)
         for after in tuple(self.after.values()):
             given = (args, kwargs, out) if isinstance(after, _WithKeywords) else (args, out)

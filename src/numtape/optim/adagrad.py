@@ -125,7 +125,7 @@ class RMSprop(Optimizer):
     def init(self, param: Any, momentum: Any, centered: bool) -> State:
         """Return averages of zero, as many as the options need."""
         names = ["square_avg"] + ["momentum_buffer"] * bool(momentum) + ["grad_avg"] * bool(centered)
-        return {name: zeros_like(param) for name in names}
+        return {"step": 0, **{name: zeros_like(param) for name in names}}
 
     def update(
         self,
@@ -143,7 +143,7 @@ class RMSprop(Optimizer):
         if weight_decay:
             grad = grad + weight_decay * param
         square = alpha * state["square_avg"] + (1.0 - alpha) * ops.square(grad)
-        new = {"square_avg": square}
+        new = {"step": state["step"] + 1, "square_avg": square}
         if centered:
             mean = new["grad_avg"] = alpha * state["grad_avg"] + (1.0 - alpha) * grad
             square = square - ops.square(mean)
@@ -189,7 +189,7 @@ class Adadelta(Optimizer):
 
     def init(self, param: Any) -> State:
         """Return averages of zero."""
-        return {"square_avg": zeros_like(param), "acc_delta": zeros_like(param)}
+        return {"step": 0, "square_avg": zeros_like(param), "acc_delta": zeros_like(param)}
 
     def update(
         self,
@@ -207,4 +207,4 @@ class Adadelta(Optimizer):
         square = rho * state["square_avg"] + (1.0 - rho) * ops.square(grad)
         delta = ops.sqrt(state["acc_delta"] + eps) / ops.sqrt(square + eps) * grad
         total = rho * state["acc_delta"] + (1.0 - rho) * ops.square(delta)
-        return param - lr * delta, {"square_avg": square, "acc_delta": total}
+        return param - lr * delta, {"step": state["step"] + 1, "square_avg": square, "acc_delta": total}

@@ -88,7 +88,9 @@ def load_state(
         param, group = owners[str(number)]
         fresh = init(param, group)
         _check_names(f"{title}: the state of parameter {number}", state, fresh)
-        states[param] = {
+        # PyTorch's SGD counts no steps, and has a state from its first step on.
+        counted = {"step": 1} if "step" in fresh and "step" not in state else {}
+        states[param] = counted | {
             name: _restored(f"{title}: state {name!r} of parameter {number}", value, fresh.get(name), param)
             for name, value in state.items()
         }
@@ -99,7 +101,7 @@ def _check_names(what: str, state: Any, fresh: State) -> None:
     """Raise if a saved state lacks what the rule reads, or has what it does not know."""
     if not isinstance(state, dict):
         raise ArgumentError(f"{what} is {type(state).__name__}; it must be a dict.")
-    # A number that is missing starts anew: PyTorch counts no steps where none are needed.
+    # A number that is missing starts anew.
     missing = sorted(name for name, value in fresh.items() if name not in state and isinstance(value, Value))
     unexpected = sorted(map(str, set(state) - set(fresh)))
     if missing and unexpected:

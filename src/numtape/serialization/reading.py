@@ -10,7 +10,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.context import current
 from ..core.value import wrap
-from ..errors import DamagedFileError, SavedFileError
+from ..errors import DamagedFileError, OperandError, SavedFileError
 from ..kernels.machine import machine
 from ..tensors import Tensor
 from .foreign import read_exactly, read_foreign
@@ -43,6 +43,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         >>> nt.load(path)["x"]
         array([0, 1, 2])
     """
+    if not isinstance(path, str | os.PathLike):
+        raise OperandError(f"load: wants the path of a file, not {type(path).__name__}.")
     with open(path, "rb") as file:
         try:
             return _load(file, os.fstat(file.fileno()).st_size)
