@@ -206,7 +206,7 @@ def test_lists_of_modules_can_be_added_and_popped():
     both += [gelu]
     assert both.pop(0) is relu
     assert list(both) == [tanh, gelu]
-    assert list(nn.ModuleList([relu]) + (tanh,)) == [relu, tanh]
+    assert list(nn.ModuleList([relu]) + nn.ModuleList([tanh])) == [relu, tanh]
     with pytest.raises(TypeError):
         both + 3
 
