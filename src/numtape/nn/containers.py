@@ -77,10 +77,9 @@ class _Numbered(_Container):
             self.append(module)
         return self
 
-    def __add__(self, other: Any) -> Self:
-        if not isinstance(other, Iterable):
-            return NotImplemented
-        return self[:].extend(other)
+    def __add__(self, other: Iterable[Module]) -> Self:
+        copied: Self = self[:]
+        return copied.extend(other)
 
     def __iadd__(self, other: Iterable[Module]) -> Self:
         return self.extend(other)
