@@ -12,7 +12,7 @@ from .core.value import Value, wrap
 from .dtypes import widened
 from .errors import ArgumentError, OperandError, ShapeError
 from .gradient_clipping import tensors_in
-from .gradients import Gradients
+from .gradients import Gradients, ScaledGradients
 from .tensors import Tensor
 
 
@@ -92,6 +92,7 @@ class GradientAccumulator:
         #: By tensor for a map, by position otherwise.
         self._totals: dict[Any, NDArray] = {}
         self._weight = 0.0
+        self._overflow = False
         self.count = 0
 
     @property
@@ -104,7 +105,8 @@ class GradientAccumulator:
 
         Args:
             grads: the map of a backward, or a sequence or another tree of tensors and arrays; always of one form. A
-                gradient that is None, or missing in a map, counts as zero.
+                gradient that is None, or missing in a map, counts as zero; but where the map, or the list that
+                `tape.gradient` returns for a list of sources, says `overflow`, what is taken says it, too.
             weight: how much the micro-batch counts in the mean, if they are of different sizes.
 
         Returns:
@@ -120,6 +122,7 @@ class GradientAccumulator:
             self._check(title, grads, found)
         else:
             self._form = grads
+        self._overflow = self._overflow or getattr(grads, "overflow", False) is True
         scale = weight if self.average else 1.0
         for key, array in found.items():
             scaled = np.multiply(array, scale, dtype=widened(array.dtype))
@@ -143,25 +146,31 @@ class GradientAccumulator:
     def take(self) -> Any:
         """Return the mean or sum of what was added, in the form in which it was given, and start anew.
 
-        It may be taken early, after the last micro-batches of an epoch.
+        It may be taken early, after the last micro-batches of an epoch. If a micro-batch overflowed there are no
+        gradients, `overflow` says so, and a step with it does nothing.
         """
         if not self.count:
             raise ArgumentError("GradientAccumulator.take: nothing was added.")
         scale = 1.0 / self._weight if self.average else 1.0
         means = {key: np.multiply(total, scale, dtype=total.dtype) for key, total in self._totals.items()}
-        form = self._form
+        form, overflow = self._form, self._overflow
         self.reset()
+        if overflow:
+            means = {}
         if isinstance(form, Gradients):
             tensors = list(means)
-            return Gradients(tensors, [wrap(Tensor, means[t].astype(t.dtype, copy=False)) for t in tensors], set())
+            made = [wrap(Tensor, means[t].astype(t.dtype, copy=False)) for t in tensors]
+            return Gradients(tensors, made, set(), overflow=overflow)
         parts = _parts(form)
         made = [_like(part, means.get(place)) for place, part in enumerate(parts)]
+        if overflow or isinstance(form, ScaledGradients):
+            return ScaledGradients(made, overflow)
         return type(form)(made) if type(form) in (list, tuple) else tree.unflatten(form, made)
 
 
 def _parts(grads: Any) -> list[Any]:
     """Return the gradients of a sequence or tree; a None in a sequence holds its place."""
-    return list(grads) if type(grads) in (list, tuple) else tree.leaves(grads)
+    return list(grads) if type(grads) in (list, tuple, ScaledGradients) else tree.leaves(grads)
 
 
 def _by_key(title: str, grads: Any) -> dict[Any, NDArray]:

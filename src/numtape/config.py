@@ -200,7 +200,8 @@ class AmpConfig:
         enabled: False for a tape that computes as if it had no configuration.
         precision_mode: what matrix products, convolutions and attention run in; FLOAT32 casts nothing.
         loss_scaler: an `nt.LossScaler`; None for a dynamic one with FLOAT16, and for none otherwise.
-        autocast_ops: the names of further ops to run in that precision.
+        autocast_ops: the names of further ops to run in that precision; tapes look them up, since ops may be declared
+            later.
         keep_fp32_ops: the names of further ops to run in float32; it wins over `autocast_ops`.
 
     Example:

@@ -52,12 +52,17 @@ class Gradients:
     def __getitem__(self, tensor: Tensor) -> Tensor:
         found = self.get(tensor)
         if found is None:
-            if isinstance(tensor.node, Record):
+            if isinstance(tensor.node, Record) and not self.overflow:
                 raise MissingGradientError(
                     "Gradients: this tensor is an intermediate result, whose gradient is not kept; use "
                     'tape.backward(loss, keep="all"), or tape.watch(tensor) before backward.'
                 )
             name = tensor.name or f"tensor{list(tensor.shape)}"
+            if self.overflow:
+                raise MissingGradientError(
+                    f"Gradients: there is none of {name}, for gradients overflowed under loss scaling; ask "
+                    "grads.overflow before, or get(), which gives None instead. A step with these does nothing."
+                )
             raise MissingGradientError(
                 f"Gradients: the loss does not depend on {name}, or it was not tracked then; get() gives None instead."
                 f"{self._left}"

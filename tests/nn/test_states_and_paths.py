@@ -5,7 +5,7 @@ import pytest
 
 import numtape as nt
 from numtape import nn
-from numtape.errors import ArgumentError, DtypeError, ShapeError
+from numtape.errors import ArgumentError, DtypeError, OperandError, ShapeError
 
 
 def dropping(seed):
@@ -122,3 +122,52 @@ def test_an_encoder_layer_takes_an_empty_batch(norm_first):
         out = layer.train(mode)(x)
         out.sum().backward()
         assert out.shape == x.grad.shape == (0, 5, 8)
+
+
+class Counting(nn.Module):
+    """A module with a state that is no tensor."""
+
+    def __init__(self):
+        self.linear = nn.Linear(1, 1)
+        self.count = 0
+
+    def get_extra_state(self):
+        return {"count": self.count, "names": ["a", "b"]}
+
+    def set_extra_state(self, state):
+        self.count = state["count"]
+
+
+def test_a_module_may_add_a_state_of_its_own_making(tmp_path):
+    model, other = nn.Sequential(Counting()), nn.Sequential(Counting())
+    model[0].count = 5
+    assert sorted(model.state_dict()) == ["0._extra_state", "0.linear.bias", "0.linear.weight"]
+    nt.save(tmp_path / "state", model.state_dict())
+    other.load_state_dict(nt.load(tmp_path / "state"))
+    assert other[0].count == 5
+    state = model.state_dict()
+    del state["0._extra_state"]
+    with pytest.raises(ArgumentError) as caught:
+        other.load_state_dict(state)
+    assert "missing: 0._extra_state" in str(caught.value)
+    assert other.load_state_dict(state, strict=False).missing_keys == ["0._extra_state"]
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (
+            np.ones((1, 2), complex),
+            "Linear: the input has dtype complex128, but numtape computes with real numbers; "
+            "pass real and imaginary parts as two inputs.",
+        ),
+        (
+            type("Foreign", (), {"dtype": "torch.float32", "shape": (1, 2)})(),
+            "Linear: the input is of type Foreign; it must be a tensor or an array.",
+        ),
+    ],
+)
+def test_an_input_of_another_world_is_named(x, message):
+    with pytest.raises((DtypeError, OperandError)) as caught:
+        nn.Linear(2, 2)(x)
+    assert str(caught.value) == message

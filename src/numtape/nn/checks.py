@@ -5,17 +5,26 @@ from typing import Any
 import numpy as np
 
 from ..core.context import casting, current
-from ..dtypes import is_float
+from ..dtypes import float64, is_float
 from ..errors import ArgumentError, DtypeError, OperandError
 
 
 def check_dtype(layer: Any, x: Any, weight: Any) -> None:
-    """Raise if the input has another dtype than the weights: layers do not promote, but autocast may."""
+    """Raise if the input has another dtype than the weights: layers do not promote, but autocast may cast both.
+
+    It never casts float64, which would run through the layer as it is.
+    """
     name = type(layer).__name__
     dtype = getattr(x, "dtype", None)
-    if dtype is None:
+    if not isinstance(dtype, np.dtype):
         raise OperandError(f"{name}: the input is of type {type(x).__name__}; it must be a tensor or an array.")
-    if dtype != weight.dtype and not (is_float(dtype) and casting(current().scopes)):
+    is_cast = is_float(dtype) and float64 not in (dtype, weight.dtype) and casting(current().scopes) is not None
+    if dtype != weight.dtype and not is_cast:
+        if dtype.kind == "c":
+            raise DtypeError(
+                f"{name}: the input has dtype {dtype}, but numtape computes with real numbers; pass real and imaginary "
+                "parts as two inputs."
+            )
         repair = f", or model.to(nt.{dtype})" if is_float(dtype) else ""
         raise DtypeError(
             f"{name}: the input has dtype {dtype} and the weights have {weight.dtype}; use "

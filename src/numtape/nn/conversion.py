@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from .._typing import DtypeLike
 from ..core.value import Value
 from ..core.write import mark_written
-from ..dtypes import as_dtype, is_float
+from ..dtypes import HALF_DTYPES, as_dtype, float32, is_float
 from ..errors import ArgumentError, DtypeError
 
 if TYPE_CHECKING:
@@ -27,9 +27,13 @@ def convert(module: "Module", target: DtypeLike) -> None:
         raise DtypeError(
             f"{name}.to: {dtype} is not a float dtype; parameters are float16, bfloat16, float32 or float64."
         )
-    for value in chain(module.parameters(), module.buffers()):
-        if is_float(value.dtype) and value.dtype != dtype:
-            _cast(value, dtype)
+    # A variance of float16 numbers may be as large as 2**32, which float16 cannot hold.
+    wide = float32 if dtype in HALF_DTYPES else dtype
+    statistics = {id(part.__dict__.get(name)) for part in module.modules() for name in part._statistics}
+    buffers = ((buffer, wide if id(buffer) in statistics else dtype) for buffer in module.buffers())
+    for value, wanted in chain(((parameter, dtype) for parameter in module.parameters()), buffers):
+        if is_float(value.dtype) and value.dtype != wanted:
+            _cast(value, wanted)
 
 
 def _cast(value: Any, dtype: Any) -> None:

@@ -27,7 +27,7 @@ _CLASSES: dict[Kind, type] = {Kind.PARAMETER: Parameter, Kind.BUFFER: Value, Kin
 
 
 #: What every module keeps beside its members.
-_OWN = frozenset(("training", "_kinds", "_stands_for", "_hooks"))
+_OWN = frozenset(("training", "_kinds", "_stands_for", "_statistics", "_hooks"))
 
 
 class Module(Hooked):
@@ -55,6 +55,8 @@ class Module(Hooked):
     _kinds: dict[str, Kind]
     #: By name, what tells shared parameters from equal ones in a module whose parameters were replaced.
     _stands_for: dict[str, object]
+    #: The names of buffers that are running statistics, which stay float32 where the module becomes half.
+    _statistics: frozenset[str] = frozenset()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Here, so that a subclass need not call super().__init__().
@@ -147,17 +149,21 @@ class Module(Hooked):
             )
         self._register(name, param, Kind.PARAMETER)
 
-    def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, value: Any, persistent: bool = True, *, is_statistic: bool = False) -> None:
         """Register a tensor that is no parameter but part of the module, and of its state if `persistent`.
 
         Args:
             name: the attribute's name.
             value: a tensor, an array (copied), or None.
             persistent: whether `state_dict` has it.
+            is_statistic: whether it is added up over batches, and so needs the range and the digits of float32: `to`
+                gives it no half dtype.
         """
         if value is not None and not isinstance(value, Value):
             value = tensor(value)
         self._register(name, value, Kind.BUFFER if persistent else Kind.TRANSIENT)
+        others = self._statistics - {name}
+        self.__dict__["_statistics"] = others | {name} if is_statistic else others
 
     def register_module(self, name: str, module: "Module | None") -> None:
         """Register a module under a name; None keeps the name for one that is not there."""
@@ -278,6 +284,8 @@ class Module(Hooked):
 
     def to(self, *target: Any, device: Any = None, dtype: DtypeLike = None, non_blocking: bool = False) -> Self:
         """Give parameters and float buffers another dtype, in place, and return the module; "cpu" changes nothing.
+
+        Running statistics become float32 where all else becomes half.
 
         Args:
             target: a dtype, a tensor that has it, a device, or both as in ``to("cpu", nt.float64)``.

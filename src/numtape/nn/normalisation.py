@@ -7,12 +7,10 @@ import numpy as np
 from .._typing import Array, DtypeLike
 from ..core.context import casting, current
 from ..core.effects import note_update, will_update
-from ..core.write import mark_written
 from ..creation import ones, zeros
 from ..dtypes import HALF_DTYPES, as_dtype, default_dtype, float32
 from ..errors import ArgumentError, ShapeError
 from ..grad_mode import no_grad
-from ..kernels.halves import to_float32
 from ..ops import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from ..tensors import Tensor
 from ..transforms.precision import autocast
@@ -74,8 +72,9 @@ class _BatchNorm(_Affine):
         has_stats = track_running_stats
         # A variance of float16 numbers may be as large as 2**32, which float16 cannot hold.
         wide = float32 if (default_dtype() if dtype is None else as_dtype(dtype)) in HALF_DTYPES else dtype
-        self.register_buffer("running_mean", zeros(num_features, dtype=wide) if has_stats else None)
-        self.register_buffer("running_var", ones(num_features, dtype=wide) if has_stats else None)
+        mean, var = (make(num_features, dtype=wide) if has_stats else None for make in (zeros, ones))
+        self.register_buffer("running_mean", mean, is_statistic=True)
+        self.register_buffer("running_var", var, is_statistic=True)
         self.register_buffer("num_batches_tracked", zeros(dtype="int64") if has_stats else None)
 
     def reset_running_stats(self) -> None:
@@ -105,8 +104,6 @@ class _BatchNorm(_Affine):
     def _train(self, x: Array, count: Tensor) -> Array:
         """Normalise by the batch, and let the running statistics follow it unless it has none that are finite."""
         statistics = [each for each in (self.running_mean, self.running_var) if each is not None]
-        for each in statistics:
-            _widen(each)
         before = [each.array.copy() for each in statistics]
         # Without a momentum all batches count alike.
         momentum = 1.0 / (count.array.item() + 1) if self.momentum is None else self.momentum
@@ -154,7 +151,7 @@ class BatchNorm2d(_BatchNorm):
 
     In training, mean and variance are those of the batch, and the running ones, which evaluation uses, move towards
     them. A batch whose mean or variance is not finite leaves those as they are and is not counted. Running statistics
-    of a half layer are float32; those of one that was converted become so at its next batch in training.
+    of a half layer are float32.
 
     Args:
         num_features: the number of channels.
@@ -350,13 +347,6 @@ class InstanceNorm2d(_Affine):
     def extra_repr(self) -> str:
         """Return the arguments."""
         return f"{self.num_features}, eps={self.eps}, affine={self.affine}"
-
-
-def _widen(statistic: Tensor) -> None:
-    """Make a half running statistic float32, in place."""
-    if statistic.dtype in HALF_DTYPES:
-        statistic.array = to_float32(statistic.array)
-        mark_written(statistic, statistic.node)
 
 
 def _as_tuple(shape: Any) -> tuple[int, ...]:

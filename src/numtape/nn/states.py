@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 _WORD = 2**64 - 1
+#: The name of what `get_extra_state` returns.
+_EXTRA = "_extra_state"
 
 
 class IncompatibleKeys(NamedTuple):
@@ -40,11 +42,21 @@ def _streams(module: "Module", prefix: str = "") -> dict[str, Stream]:
     return {f"{path}.{name}" if path else name: value for path, name, value in found if isinstance(value, Stream)}
 
 
-def state_dict(module: "Module", prefix: str = "") -> dict[str, Tensor]:
-    """Return the state of a module: untracked tensors that share its memory, and the words of its random streams."""
+def _extras(module: "Module", prefix: str = "") -> dict[str, Any]:
+    """Return the modules that give out a state of their own making, as in PyTorch, by the path of that state."""
+    parts = traversal.modules(module, prefix, is_unique=False)
+    return {f"{path}.{_EXTRA}" if path else _EXTRA: part for path, part in parts if hasattr(part, "get_extra_state")}
+
+
+def state_dict(module: "Module", prefix: str = "") -> dict[str, Any]:
+    """Return the state of a module: untracked tensors that share its memory, and the words of its random streams.
+
+    What a module returns from a method `get_extra_state` is also there, and given to its `set_extra_state` again.
+    """
     prefix = prefix.removesuffix(".")
     state = {path: stop_gradient(value) for path, value in _entries(module, prefix).items()}
-    return state | {path: wrap(Tensor, _words(stream)) for path, stream in _streams(module, prefix).items()}
+    streams = {path: wrap(Tensor, _words(stream)) for path, stream in _streams(module, prefix).items()}
+    return state | streams | {path: part.get_extra_state() for path, part in _extras(module, prefix).items()}
 
 
 def _words(stream: Stream) -> NDArray:
@@ -65,9 +77,10 @@ def load_state_dict(module: "Module", state: Any, strict: bool) -> IncompatibleK
     if not hasattr(state, "items"):
         raise OperandError(f"{name}.load_state_dict: wants a dict of tensors by path, not {type(state).__name__}.")
     streams = _streams(module)
+    extras = _extras(module)
     own: dict[str, Any] = _entries(module) | {path: _words(stream) for path, stream in streams.items()}
-    missing = [path for path in own if path not in state]
-    unexpected = [path for path in state if path not in own]
+    missing = [path for path in (*own, *extras) if path not in state]
+    unexpected = [path for path in state if path not in own and path not in extras]
     arrays = {path: _array(name, path, value) for path, value in state.items() if path in own}
     shapes = [(path, array.shape, own[path].shape) for path, array in arrays.items() if array.shape != own[path].shape]
     if shapes or (strict and (missing or unexpected)):
@@ -84,6 +97,9 @@ def load_state_dict(module: "Module", state: Any, strict: bool) -> IncompatibleK
                 _set_words(streams[path], array)
             else:
                 own[path][...] = array.astype(own[path].dtype)
+    for path, part in extras.items():
+        if path in state:
+            part.set_extra_state(state[path])
     return IncompatibleKeys(missing, unexpected)
 
 

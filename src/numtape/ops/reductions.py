@@ -10,7 +10,7 @@ from ..core import batching
 from ..core.declare import differentiable, linear
 from ..core.op import Structure
 from ..errors import ArgumentError, AxisError
-from ..kernels.half_sums import HALVES, sum_of_halves
+from ..kernels.half_sums import HALVES, rounded, sum_of_halves
 from ..kernels.views import broadcast_view
 from .comparisons import logical_or
 from .exponential import exp
@@ -142,6 +142,7 @@ def sum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     structure=Structure.LANES,
     batch=batching.along_axis,
     precision="widen",
+    native_half=True,
     to_float=True,
     numpy=np.mean,
     samples=lambda: [*reduction_samples(), sample(values(0, 3), axis=1), axis_out_of_bounds("mean")],
@@ -153,7 +154,12 @@ def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
         >>> nt.mean(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
         array([2., 3.])
     """
-    return add_reduce(x, axis, keepdims) / reduced_count(x.shape, axis)
+    count = reduced_count(x.shape, axis)
+    if x.dtype in HALVES:
+        # The mean of bfloat16 numbers is in range where their sum is beyond that of float32.
+        total = np.asarray(_plain_add_reduce(x, axis=axis, keepdims=keepdims, dtype=np.float64))
+        return rounded(total / count, x.dtype)
+    return add_reduce(x, axis, keepdims) / count
 
 
 def _others(x: Array, axes: tuple[int, ...]) -> Array:

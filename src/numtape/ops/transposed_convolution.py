@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, NDArray
+from ..core.context import casting, current
 from ..core.declare import composed
+from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, ShapeError
+from .casting import cast
 from .convolution_core import check_bias, conv_input
 from .samples import rejected, sample, values
 from .windows import PerAxis, kernel_size, per_axis, with_batch
@@ -50,7 +53,10 @@ def _convolve_transposed(
     if bias is not None:
         bias = bias if hasattr(bias, "shape") else np.asarray(bias)
         check_bias(name, bias, out.shape[1])
-        out = out + bias.reshape((out.shape[1], *(1,) * rank))
+        total = out + bias.reshape((out.shape[1], *(1,) * rank))
+        # Autocast lowers the product, as it does that of `conv2d`; its sum with a float32 bias is rounded again.
+        is_lowered = out.dtype in HALF_DTYPES and total.dtype == float32 and casting(current().scopes) is not None
+        out = cast(total, out.dtype) if is_lowered else total
     return out.reshape(out.shape[1:]) if is_single else out
 
 

@@ -135,7 +135,7 @@ def parse_header(length: bytes, header: bytes, data_bytes: int) -> Header:
             raise DamagedFileError("is damaged: its header does not match its checksum.")
         if int(seal[1]) > VERSION:
             raise SavedFileError(f"has format {int(seal[1])}; this numtape reads up to {VERSION}: update numtape.")
-    document = parse_json(header, "header")
+    document = parse_json(header, "header", is_checked=False)
     if not isinstance(document, dict):
         raise SavedFileError("breaks the safetensors format: its header is not an object.")
     metadata = document.pop(METADATA, None) or {}
@@ -146,6 +146,7 @@ def parse_header(length: bytes, header: bytes, data_bytes: int) -> Header:
     entries = [_entry(name, description) for name, description in document.items()]
     entries.sort(key=lambda entry: (entry.begin, entry.end))
     _check_layout(entries, data_bytes)
+    parse_json(header, "header")  # Names that come twice are looked for last, as it takes time.
     if not seal:
         return Header(entries, None, None)
     checksums = parse_json(metadata.get("numtape.checksums", ""), "list of checksums")
@@ -155,11 +156,12 @@ def parse_header(length: bytes, header: bytes, data_bytes: int) -> Header:
     return Header(entries, checksums, parse_json(metadata.get("numtape.tree", ""), "tree"), machine)
 
 
-def parse_json(text: bytes | str, what: str) -> Any:
-    """Return a JSON document; no name may come twice, and numbers are finite."""
+def parse_json(text: bytes | str, what: str, is_checked: bool = True) -> Any:
+    """Return a JSON document; numbers are finite and, if that `is_checked`, no name may come twice."""
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
-        return json.loads(decoded, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        hook = _unique if is_checked else None
+        return json.loads(decoded, object_pairs_hook=hook, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise SavedFileError(f"is damaged or no safetensors file: its {what} is not valid JSON ({error}).") from error
 
