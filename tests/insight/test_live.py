@@ -1,10 +1,14 @@
 """What contexts and tapes of all threads hold, and a tape that was started and forgotten."""
 
+import contextlib
+import gc
 import threading
 
 import numpy as np
+import pytest
 
 import numtape as nt
+from numtape.insight.leaks import live_records
 from numtape.insight.live import live_tapes
 
 
@@ -130,3 +134,25 @@ def test_the_table_has_a_row_for_each_place():
     assert len(lines) == 2 + len(found)
     assert found[0].name == "context 0"
     assert found.nbytes == sum(tape.nbytes for tape in found)
+
+
+@pytest.mark.parametrize("budget", [0.002, 1e-6])
+def test_the_plan_of_a_budget_leaves_nothing_alive(budget):
+    x = nt.ones(64, requires_grad=True)
+    gc.disable()
+    try:
+        before = len(live_records())
+        with nt.GradientTape(persistent=True, checkpoint=nt.CheckpointConfig(memory_budget_mb=0.002)) as tape:
+            y = x
+            for _ in range(20):
+                y = nt.sin(y)
+            loss = y.sum()
+        count = len(live_records())
+        tape.checkpoint_plan(loss)
+        tape._dropping.budget = budget * 2**20  # The smaller one raises.
+        with contextlib.suppress(nt.errors.MemoryBudgetError):
+            tape.gradient(loss, x)
+        assert len(live_records()) == count == before + 21
+        assert len(nt.live_tapes()) >= 1
+    finally:
+        gc.enable()

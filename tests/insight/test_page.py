@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
+from numtape.core.op import Structure
 from numtape.errors import NotConnectedError, OperandError
 from numtape.insight.page import SCRIPTS, frame, to_html
 from numtape.insight.summary import MOST_DRAWN, page
@@ -131,3 +132,11 @@ def test_a_graph_that_was_read_again_has_the_same_page(tmp_path):
 
     graph = graph_of("to_html", (leaf() * 2.0).sum())
     assert data_of(html.unescape(frame(from_json(to_json(graph))))) == data_of(html.unescape(frame(graph)))
+
+
+def test_every_kind_of_op_has_a_colour_of_its_own_in_the_legend():
+    drawing = (files("numtape.insight") / "page_assets" / "drawing.js").read_text(encoding="utf-8")
+    colours = dict(re.findall(r'^  (\w+): \{ colour: "(#\w+)", text: "', drawing, re.MULTILINE))
+    kinds = [structure.name.lower() for structure in Structure]
+    assert not set(kinds) - set(colours)
+    assert len({colours[kind] for kind in kinds}) == len(kinds)

@@ -230,7 +230,13 @@ def test_dark_and_light_follow_the_system_and_the_button(opened):
 
 
 def test_colours_can_tell_numbers_instead_of_kinds(opened):
-    assert "elementwise" in text_of(opened, "#legend")
+    assert text_of(opened, "#legend").splitlines() == [
+        "elementwise",
+        "products (matmul, convolution)",
+        "along axes (sum, softmax)",
+        "leaf",
+        "constant",
+    ]
     opened.run(
         "(() => { const s = document.getElementById('colour'); s.value = 'grad_norm';"
         " s.dispatchEvent(new Event('change')); })()"
@@ -258,7 +264,7 @@ def test_a_screenshot_shows_cards_in_both_themes(opened, tmp_path):
             return [at(-81 * canvas.dataset.scale), at(70 * canvas.dataset.scale)];
         }})()"""
         )
-        # The band says that linear is dense; the card has the theme's colour.
+        # The band says that linear is a product; the card has the theme's colour.
         assert colours == [[230, 159, 0], {"light": [255, 255, 255], "dark": [32, 37, 43]}[theme]]
 
 

@@ -628,3 +628,39 @@ def test_a_profile_cannot_be_pickled_and_says_what_can():
     )
     numbers = pickle.loads(pickle.dumps(dict(profile)))
     assert nt.to_json(loss, profile=numbers) == nt.to_json(loss, profile=profile)
+
+
+def test_profiles_may_be_left_in_any_order():
+    x = nt.ones(10, requires_grad=True)
+    first, second = nt.profile(), nt.profile()
+    first.__enter__()
+    second.__enter__()
+    nt.sin(x)
+    first.__exit__(None, None, None)
+    nt.exp(x).sum().backward()
+    second.__exit__(None, None, None)
+    nt.tanh(x)
+    assert [span.op.name for span in first.spans()] == ["sin"]
+    assert [(row.name, row.calls, row.steps) for row in sorted(second.by_op(), key=lambda row: row.name)] == [
+        ("exp", 1, 1),
+        ("sin", 1, 0),
+        ("sum", 1, 1),
+    ]
+    with nt.profile() as third:
+        nt.exp(x)
+    assert [span.op.name for span in third.spans()] == ["exp"]
+
+
+def test_a_profile_of_a_task_outlives_the_one_that_the_task_began_in():
+    x = nt.ones(10)
+    outer, inner = nt.profile(), nt.profile()
+    outer.__enter__()
+    task = contextvars.copy_context()
+    task.run(inner.__enter__)
+    outer.__exit__(None, None, None)
+    nt.tanh(x)
+    task.run(nt.sin, x)
+    task.run(inner.__exit__, None, None, None)
+    task.run(nt.cos, x)
+    assert [span.op.name for span in inner.spans()] == ["sin"]
+    assert outer.spans() == []

@@ -374,3 +374,31 @@ def test_arrays_that_stay_as_they_are_pass_in_any_layout():
     loss = nt.checkpoint(lambda x: nt.where(flags, nt.sin(x + base.T) * repeated + every_other, 0.0).sum(), x)
     loss.backward()
     assert x.grad.shape == x.shape
+
+
+def test_a_number_in_an_array_without_axes_that_is_refilled_is_noticed():
+    row = np.array([2.0, 3.0])
+    for k in (np.array(2.0), np.array(2, np.int64), row[0:1].reshape(()), row[1, ...]):
+        x = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+        captured = nt.checkpoint(lambda x, k=k: nt.sin(nt.exp(x * k)), x).sum()
+        given = nt.checkpoint(lambda x, k: nt.sin(nt.exp(x * k)), x, k).sum()
+        nt.checkpoint(lambda x, k=k: nt.sin(nt.exp(x * k)), x).sum().backward()
+        k[...] = 5
+        for loss in (captured, given):
+            with pytest.raises(nt.errors.OverwrittenError, match="the NumPy array given for 'b' was overwritten since"):
+                loss.backward()
+
+
+def test_a_counter_that_the_function_moves_on_is_noticed():
+    count = np.array(0.0)
+
+    def counts(x):
+        nonlocal count
+        for _ in range(3):
+            count += 1
+            x = nt.sin(x * count)
+        return x.sum()
+
+    loss = nt.checkpoint(counts, nt.tensor([0.1, 0.2], dtype="float64", requires_grad=True))
+    with pytest.raises(nt.errors.OverwrittenError):
+        loss.backward()

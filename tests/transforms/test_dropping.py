@@ -519,3 +519,17 @@ def test_no_strategy_takes_more_than_a_plain_tape(program, config):
             loss = program()
         tape.backward(loss)
     assert held.peak / 2**20 <= 1.04 * budgeted(program, None)
+
+
+@pytest.mark.parametrize("strategy", ["block", "selective", "full"])
+def test_a_number_in_an_array_without_axes_that_is_refilled_is_noticed(strategy):
+    k = np.array(2.0)
+    x = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+    with nt.GradientTape(checkpoint=nt.CheckpointConfig(strategy, checkpoint_every_n=3)) as tape:
+        y = x
+        for _ in range(12):
+            y = nt.sin(nt.exp(y * k) * 0.1)
+        loss = y.sum()
+    k[...] = 5.0
+    with pytest.raises(nt.errors.OverwrittenError, match="the NumPy array given for 'b' was overwritten since"):
+        tape.gradient(loss, x)

@@ -345,3 +345,52 @@ def test_a_second_backward_runs_from_the_first_state_again():
     first = x.grad.item()
     y.backward()
     assert x.grad.item() == 2 * first
+
+
+def test_other_parameters_are_named():
+    axis = 0
+
+    def step(x):
+        return x - 0.1 * nt.softmax(x, axis=axis)
+
+    y = nt.checkpoint_loop(step, nt.tensor(np.eye(3), requires_grad=True), 10)
+    axis = 1
+    with pytest.raises(nt.errors.GradientError) as caught:
+        y.sum().backward()
+    assert str(caught.value) == (
+        "checkpoint_loop: step 7 of test_other_parameters_are_named.<locals>.step ran other ops, or on other shapes, "
+        "or with other parameters, when it ran again for the backward. A step must depend on its state, its number and "
+        "what does not change; keep what changes in the state."
+    )
+
+
+def test_parameters_that_hold_arrays_are_passed_over():
+    def step(x):
+        return 0.9 * x[np.arange(3)[::-1], 0:3] + nt.clip(x, -1.0, 1.0).sum(axis=(0, 1))
+
+    x = nt.tensor(np.eye(3) / 9, requires_grad=True)
+    nt.checkpoint_loop(step, x, 5, snapshots=2).sum().backward()
+    expected = nt.grad(lambda x: plain_loop(step, x, 5).sum())(x.numpy())
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
+
+
+def test_a_step_that_writes_to_its_state_in_place_is_named():
+    def writes(s):
+        s += s * 0.1
+        return s
+
+    def writes_to_a_copy(s):
+        s = s.clone()
+        s += s * 0.1
+        return s
+
+    x = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+    with pytest.raises(nt.errors.LeafWriteError) as caught:
+        nt.checkpoint_loop(writes, x * 1.0, 3)
+    assert str(caught.value) == (
+        "checkpoint_loop: step 0 of test_a_step_that_writes_to_its_state_in_place_is_named.<locals>.writes writes in "
+        "place to its state, or to a leaf that it captures; the backward runs it again on what these hold. Compute new "
+        "tensors, such as s = s + s * 0.1 for s += s * 0.1, or write to s.clone()."
+    )
+    nt.checkpoint_loop(writes_to_a_copy, x * 1.0, 3).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [1.331, 1.331])

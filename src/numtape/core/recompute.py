@@ -16,7 +16,8 @@ import numpy as np
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import FreedError, OverwrittenError
 from ..kernels.halves import to_float32
-from .apply import PICK, compute
+from .apply import PICK, compute, compute_in_scopes
+from .context import current
 from .record import Block, Gone, Record, note
 from .value import Value
 from .write import check_stamp, stamp_at
@@ -80,6 +81,9 @@ def run_again(record: Record, made: Made) -> Any:
     params = record.params or {}
     if record.op is PICK:
         return arrays[0][params["position"]]
+    if not record.op.facts.deterministic:
+        # A scope that wants the same bits every time has a say in each run.
+        return compute_in_scopes(current(), record.op, tuple(_widened(record, arrays)), params)
     return compute(record.op, _widened(record, arrays), params)
 
 
@@ -115,12 +119,8 @@ def _operand(record: Record, position: int, made: Made) -> Any:
 
 def note_arrays(record: Record) -> None:
     """Remember what the plain arrays among a record's operands hold, in case that it is run again."""
-    if any(_has_print(link) for link in record.inputs):
-        note(record).prints = tuple(fingerprint(link) if _has_print(link) else None for link in record.inputs)
-
-
-def _has_print(link: Any) -> bool:
-    return type(link) is np.ndarray and link.ndim > 0
+    if any(type(link) is np.ndarray for link in record.inputs):
+        note(record).prints = tuple(fingerprint(x) if type(x) is np.ndarray else None for x in record.inputs)
 
 
 def _check_print(record: Record, position: int, array: Any, before: int | None) -> None:

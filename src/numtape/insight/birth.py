@@ -69,6 +69,8 @@ class Birth:
     lacks_eps: bool = False
     #: Where an infinity that is among the operands came in.
     infinity: "Birth | None" = None
+    #: Names the NumPy arrays that this was computed from again, if nothing tells whether they were written since.
+    unsure: str = ""
 
 
 def is_finite(x: Any) -> bool:

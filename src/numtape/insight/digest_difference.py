@@ -15,7 +15,7 @@ _MEANINGS = {
     "dtype": "the output has another dtype",
     "params": "the op got other parameters; for random ops they hold the draw",
     "operands": "the op got other inputs",
-    "value": "the same op gave other bits on the same inputs",
+    "value": "the same op gave other bits on the same inputs, or its function captures others",
 }
 #: The backward is looked at once the whole forward is the same: cotangents, newest record first, then gradients.
 _BACKWARD_MEANINGS = {

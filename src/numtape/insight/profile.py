@@ -26,8 +26,6 @@ class _Entry:
     """A profile that was entered and not left: where the log stood, and what is to be put back."""
 
     log: Log
-    #: Whether this entry made the log.
-    owns_log: bool
     scope: entered
     thread: threading.Thread
     runs: int
@@ -87,7 +85,6 @@ class profile(Mapping[int, Numbers]):
         values, memory, stacks = self._asked
         state = current()
         log = current_log.get()
-        owns_log = log is None or log.is_closed
         if log is None or log.is_closed:
             log = Log()
         observers = state.observers if log in state.observers else (*state.observers, log)
@@ -102,8 +99,9 @@ class profile(Mapping[int, Numbers]):
         scope.__enter__()
         time_ops()
         current_log.set(log)
+        log.entries += 1
         places = (len(log.runs), len(log.steps))
-        self._entries.append(_Entry(log, owns_log, scope, threading.current_thread(), *places, clock()))
+        self._entries.append(_Entry(log, scope, threading.current_thread(), *places, clock()))
         return self
 
     def __exit__(self, *exc: Any) -> None:
@@ -118,10 +116,13 @@ class profile(Mapping[int, Numbers]):
             if thread is entry.thread:
                 measurer.settle()
         entry.log.end_details()
-        if entry.owns_log:
+        # Profiles may be left in any order, and in other contexts: the last one to go closes the log that they share.
+        entry.log.entries -= 1
+        if not entry.log.entries:
             entry.log.close()
-            current_log.set(None)
         entry.scope.__exit__(*exc)
+        if entry.log not in current().observers:
+            current_log.set(None)
 
     def _innermost(self) -> _Entry:
         """Return the entry to leave: the last one of this context or, where contexts change between, of this thread."""

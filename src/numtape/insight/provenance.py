@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.context import current, entered
+from .._typing import NDArray
+from ..core.context import FREED, current, entered
 from ..core.gradients import link_of, seed_of
 from ..core.record import Link, Record, describe_site, link_name
 from ..core.reverse import collect, graph_of
@@ -14,6 +15,7 @@ from ..core.value import Lifted, Value
 from ..errors import OperandError
 from .birth import Birth, Seen, first_bad, is_finite
 from .diagnosis import about_parameter, diagnose, written
+from .doubts import is_current, values_in_use
 from .loop_search import look_inside
 from .replay import Obstacle
 from .search import has_hooks, search_cotangents, search_values
@@ -28,7 +30,8 @@ class Explanation:
         number: the record, as `nt.summary` of the loss numbers them; None if no record made the value.
         op: the name of the op.
         site: the user's line that ran it.
-        index: the first offending element, of the op's result; of the operand's gradient in the backward.
+        index: the first offending element, of the op's result; of the operand's gradient in the backward; of what is
+            still held if the direction is "unknown".
         value: that element.
         operands: the operands there, as they were; in the backward with the cotangent that came in, as the last.
         cause: what happened.
@@ -114,11 +117,10 @@ def explain_nan(tensor: Any, *, loss: Any = None, gradient: Any = None) -> Expla
 def explain_target(target: Any, gradient: Any = None, wanted: Link | None = None) -> Explanation:
     """Explain a tensor that ops made: its value if that is not finite, else its gradients (that of `wanted` only)."""
     records = collect([target.node])
-    is_current = target.version is None or target.version[0].count == target.version[1]
-    known = {target.node: target.array} if is_current else {}
-    if is_current and is_finite(target.array):
+    known = values_in_use(records, target)
+    if is_current(target) and is_finite(target.array):
         seed = seed_of("explain_nan", target, gradient)
-        origin = search_cotangents(records, seed, known, wanted)
+        origin = search_cotangents(records, seed, known, wanted, delivered=_delivered(target, records))
         if origin is None and has_hooks(records):
             origin = search_cotangents(records, seed, known, wanted, calls_hooks=True)
     else:
@@ -126,6 +128,18 @@ def explain_target(target: Any, gradient: Any = None, wanted: Link | None = None
     if origin is not None:
         return explained(origin, records)
     return _all_finite(records)
+
+
+def _delivered(target: Any, records: Sequence[Record]) -> dict[Value, NDArray] | None:
+    """Return the gradients that a backward of a target gave to leaves and that are still so; None without one."""
+    is_last = any(target is last for last in _last_target())
+    if not is_last and target.node.cell is not FREED:
+        return None
+    if not is_last or has_hooks(records):
+        return {}  # Others may be there instead.
+    leaves = {link for record in records for link in record.inputs if isinstance(link, Value)}
+    gradients = {leaf: leaf.extras.grad for leaf in leaves if leaf.extras is not None and leaf.extras.grad is not None}
+    return {leaf: grad.array for leaf, grad in gradients.items() if grad.version is None or not grad.version[0].count}
 
 
 def _all_finite(records: Sequence[Record]) -> Explanation:
@@ -151,13 +165,15 @@ def explained(origin: Birth | Obstacle, records: Sequence[Record]) -> Explanatio
         if origin.lead is not None:
             suspicion, repair = diagnose(origin.lead, records)
             cause += f" What can still be computed points to {origin.lead.record.site}: {suspicion}"
-        return Explanation("unknown", cause, repair, number, record.op.name, record.site)
+        return Explanation("unknown", cause, repair, number, record.op.name, record.site, origin.index, origin.value)
     step = look_inside(origin)
     if step is not None:
         found = explained(step.origin, step.records)
         where = f"in step {step.number} of the {step.length} of {record.op.name} at {record.site}"
         return replace(found, number=number, cause=f"{where}: {found.cause}")
     cause, repair = diagnose(origin, records)
+    if origin.unsure:
+        cause += f" That is so if {origin.unsure} was not written since: nothing that is held tells."
     operands = origin.operands if origin.cotangent is None else (*origin.operands, origin.cotangent)
     return Explanation(
         origin.direction, cause, repair, number, record.op.name, record.site, origin.index, origin.value, operands

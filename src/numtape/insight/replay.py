@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..core.context import FREED, PAST
 from ..core.reader import Reader
 from ..core.recompute import Made, fingerprint, is_at_hand, run_again
@@ -22,6 +24,9 @@ class Obstacle:
     repair: str = "look at it inside of nt.detect_anomaly(), which sees every value while it is there."
     #: What can still be computed points to this op, whose derivative is not finite.
     lead: Any = None
+    #: The first element that is not finite in what is still held, and its place.
+    index: tuple[int, ...] | None = None
+    value: float | None = None
 
 
 class ObstacleMet(Exception):
@@ -75,6 +80,22 @@ def find_obstacle(record: Record, position: int) -> Obstacle | None:
             "ask before it is written, or give a copy of it to the op.",
         )
     return None
+
+
+def is_close(found: Any, expected: Any, tolerance: float) -> bool:
+    """Say whether two arrays are equal but for rounding, relative to the largest finite element."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return False
+    if expected.dtype.kind in "biu":
+        return bool(np.array_equal(found, expected))
+    unit = float(np.finfo(np.float64 if expected.dtype == np.float64 else np.float32).eps)
+    found, expected = found.astype(np.float64), expected.astype(np.float64)
+    is_finite = np.isfinite(expected)
+    if not np.array_equal(found[~is_finite], expected[~is_finite], equal_nan=True):
+        return False
+    size = np.abs(expected[is_finite]).max(initial=0.0)
+    return bool(np.all(np.abs(found[is_finite] - expected[is_finite]) <= tolerance * unit * size))
 
 
 class Replay:

@@ -4,29 +4,32 @@ A value may be infinite on purpose, as the -inf of a mask, and one that is not f
 searches note for each value that is not finite where that began, and answer for the values that were asked about.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from .._typing import NDArray
 from ..core.context import entered
 from ..core.reader import Reader
 from ..core.recompute import Made, run_again
-from ..core.record import Link, Record
+from ..core.record import Link, Record, link_name
 from ..core.reverse import Cotangents, accumulate, fit, pull
 from ..core.value import Value, array_of, wrap
 from ..dtypes import HALF_DTYPES
 from ..errors import GradientError
 from . import birth
 from .birth import Birth, is_finite
-from .replay import Obstacle, ObstacleMet, Replay, ReplayReader
+from .doubts import TOLERANCE, Doubts, Suspect, find_doubts, named, overwritten
+from .replay import Obstacle, ObstacleMet, Replay, ReplayReader, is_close
 
 Origin = Birth | Obstacle
 
 
 def search_values(records: Sequence[Record], known: Made) -> Origin | None:
     """Return where the last of some records, oldest first, got a value that is not finite; None if it is finite."""
+    doubts = find_doubts(records, known)
     replay = Replay(records, known)
     origins: dict[Record, Origin] = {}
     for record, out in replay.walk():
@@ -34,8 +37,28 @@ def search_values(records: Sequence[Record], known: Made) -> Origin | None:
             # Nobody can say what it was; what was not finite before may have come this way.
             origins.update((record, each) for each in _births_before(record, origins)[:1])
         elif not is_finite(out):
-            origins[record] = _origin(record, out, replay, origins, record in known)
-    return origins.get(records[-1])
+            if doubts is not None and record in doubts.differing:
+                origins[record] = _differing_origin(record, out, origins, doubts)
+            else:
+                origins[record] = _origin(record, out, replay, origins, record in known)
+    origin = origins.get(records[-1])
+    return _judged(origin, doubts, doubts.around(origin.record)) if doubts is not None and origin else origin
+
+
+def _differing_origin(record: Record, out: Any, origins: dict[Record, Origin], doubts: Doubts) -> Origin:
+    """Return where an output that is not finite, and that is other than what is computed again, began."""
+    sure = [each for each in _births_before(record, origins) if not doubts.around(each.record)]
+    return sure[0] if sure else doubts.obstacle(record, out)
+
+
+def _judged(origin: Origin, doubts: Doubts, suspects: set[Suspect]) -> Origin:
+    """Return an origin that was computed from operands which may have been written since, as sure as it is."""
+    if isinstance(origin, Obstacle) or not suspects:
+        return origin
+    for record, behind in doubts.differing.items():
+        if behind & suspects:
+            return doubts.obstacle(record)
+    return replace(origin, unsure=named(suspects))
 
 
 def _origin(record: Record, out: Any, replay: Replay, origins: dict[Record, Origin], is_known: bool) -> Origin:
@@ -155,7 +178,12 @@ def leaf_hooks(leaf: Any) -> dict[int, Any] | None:
 
 
 def search_cotangents(
-    records: Sequence[Record], seed: Any, known: Made, wanted: Link | None = None, calls_hooks: bool = False
+    records: Sequence[Record],
+    seed: Any,
+    known: Made,
+    wanted: Link | None = None,
+    calls_hooks: bool = False,
+    delivered: Mapping[Value, NDArray] | None = None,
 ) -> Origin | None:
     """Return where a gradient of the first of some records, newest first, stops being finite; None if none does.
 
@@ -167,6 +195,7 @@ def search_cotangents(
         known: outputs that the caller has.
         wanted: the leaf, or the record, whose gradient is asked about; None for all leaves.
         calls_hooks: whether hooks are called, as the backward did.
+        delivered: the gradients that a backward of the target has given to leaves; None if there was no backward.
     """
     cotangents: Cotangents = {records[0]: fit(seed, records[0])}
     trail = follow(records, cotangents, known, calls_hooks)
@@ -179,7 +208,33 @@ def search_cotangents(
             g = _after(hooks, leaf.plain, cotangents[leaf])
             if not is_finite(g):
                 ends[leaf] = birth.hooked(*place, g)
-    return first_of(ends) if wanted is None else ends.get(wanted) or trail.origins.get(wanted)
+    origin = first_of(ends) if wanted is None else ends.get(wanted) or trail.origins.get(wanted)
+    if origin is None or delivered is None:
+        return origin  # What a backward would read is what is there now.
+    doubts = find_doubts(records[::-1], known)
+    return origin if doubts is None else _compared(origin, doubts, records[::-1], cotangents, delivered)
+
+
+def _compared(
+    origin: Birth, doubts: Doubts, records: Sequence[Record], cotangents: Cotangents, delivered: Mapping[Value, NDArray]
+) -> Origin:
+    """Return an origin among records, oldest first, as sure as the gradients that were delivered make it."""
+    for leaf, gradient in delivered.items():
+        again = array_of(cotangents.get(leaf))
+        if again is None or again.shape != gradient.shape:
+            continue
+        suspects = doubts.around(origin.record, records)
+        if suspects and np.any(np.isfinite(gradient) & ~np.isfinite(again)):
+            what = f"computed again, the gradient of {link_name(leaf)} is not what it was"
+            return overwritten(what, suspects, gradient)
+        if is_close(again.astype(leaf.dtype), gradient, TOLERANCE):
+            doubts.clear(suspects, gradient)
+    judged = _judged(origin, doubts, doubts.around(origin.record, records))
+    bad = next((gradient for gradient in delivered.values() if not is_finite(gradient)), None)
+    if isinstance(judged, Obstacle) and bad is not None:
+        index, value = birth.first_bad(bad)
+        return replace(judged, index=index, value=value)
+    return judged
 
 
 def follow(records: Sequence[Record], cotangents: Cotangents, known: Made, calls_hooks: bool = False) -> Trail | Origin:

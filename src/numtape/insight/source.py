@@ -10,9 +10,11 @@ from ..core.context import current, settle
 from ..core.gradients import check_target, link_of
 from ..core.record import Link, Record
 from ..core.value import Value
-from ..errors import ArgumentError, NotConnectedError, OperandError, UnsupportedError
+from ..errors import ArgumentError, NotConnectedError, OperandError, OverwrittenError, UnsupportedError
+from .doubts import find_doubts, values_in_use
+from .replay import is_close
 from .source_names import place_of, tensor_name
-from .source_ops import READABLE, is_close
+from .source_ops import READABLE
 from .source_text import ModuleText
 from .source_trace import Trace, Traced
 
@@ -59,6 +61,7 @@ def to_numpy_source(loss: Any, sources: Any = None, *, check: bool = True) -> Nu
 
     Raises:
         NotConnectedError: if the loss does not depend on something tracked, or not on a source.
+        OverwrittenError: if a NumPy array was overwritten after an op had read it, as far as what is held can tell.
         UnsupportedError: if an op has no source that could be pasted, or the code does not compute what was recorded.
 
     Example:
@@ -93,6 +96,8 @@ def tape_to_numpy_source(records: Sequence[Record], loss: Any, sources: Any, che
 def _write(target: Link, given: Sequence[Value], sources: Any, check: bool) -> NumpySource:
     settle(current())
     trace = Trace(target)
+    if check:
+        _check_arrays(trace.records, given)
     loss = trace.values[target]
     if isinstance(loss, tuple) and isinstance(target, Record):
         raise ArgumentError(
@@ -116,6 +121,18 @@ def _write(target: Link, given: Sequence[Value], sources: Any, check: bool) -> N
         f"to_numpy_source: the code written computes another {wrong} than the tape, which is a defect of numtape; "
         "check=False gives the code all the same."
     )
+
+
+def _check_arrays(records: Sequence[Record], given: Sequence[Value]) -> None:
+    """Raise if records, oldest first, read NumPy arrays that hold something else now: code of it would mislead."""
+    with np.errstate(all="ignore"):
+        doubts = find_doubts(records, values_in_use(records, *given))
+    if doubts is not None and doubts.differing:
+        found = doubts.obstacle(next(iter(doubts.differing)))
+        raise OverwrittenError(
+            f"to_numpy_source: {found.text}; write the code before that, or give a copy of it to the op. check=False "
+            "gives code with what it holds now."
+        )
 
 
 def _derivatives(trace: Trace, seed: Traced, tensors: Sequence[Value] | None) -> dict[Link, Traced]:

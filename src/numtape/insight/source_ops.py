@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core.op import REQUIRED, Op
 from ..errors import UnsupportedError
+from .replay import is_close
 from .source_inlining import NotInline, inlined
 from .source_kernels import Kernels, numpy_name
 from .source_literals import dtype_name, literal
@@ -227,19 +228,3 @@ def _nudged(x: Any) -> Any:
     if x.dtype.kind != "f":
         return x
     return np.asarray(x + np.sin(np.arange(1, x.size + 1)).reshape(x.shape) * 0.01).astype(x.dtype)
-
-
-def is_close(found: Any, expected: Any, tolerance: float) -> bool:
-    """Say whether two arrays are equal but for rounding, relative to the largest finite element."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return False
-    if expected.dtype.kind in "biu":
-        return bool(np.array_equal(found, expected))
-    unit = float(np.finfo(np.float64 if expected.dtype == np.float64 else np.float32).eps)
-    found, expected = found.astype(np.float64), expected.astype(np.float64)
-    is_finite = np.isfinite(expected)
-    if not np.array_equal(found[~is_finite], expected[~is_finite], equal_nan=True):
-        return False
-    size = np.abs(expected[is_finite]).max(initial=0.0)
-    return bool(np.all(np.abs(found[is_finite] - expected[is_finite]) <= tolerance * unit * size))

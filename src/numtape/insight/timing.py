@@ -41,7 +41,7 @@ _getframe = sys._getframe
 class Log(Observer):
     """What ran in one context, in the order in which it ended."""
 
-    __slots__ = ("_add_step", "_root", "is_closed", "runs", "runs_of_records", "stacks", "steps", "write")
+    __slots__ = ("_add_step", "_root", "entries", "is_closed", "runs", "runs_of_records", "stacks", "steps", "write")
 
     def __init__(self) -> None:
         self.runs: list[Any] = []
@@ -50,6 +50,8 @@ class Log(Observer):
         self.stacks: dict[int, tuple[Site, ...]] = {}
         #: By the index of a record, the number of the run that left it; only where somebody asks.
         self.runs_of_records: dict[int, int] = {}
+        #: How many entries of profiles use it.
+        self.entries = 0
         self.is_closed = False
         #: Adds a run.
         self.write: Callable[[tuple[Any, ...]], None] = self.runs.extend

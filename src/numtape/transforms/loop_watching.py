@@ -1,4 +1,4 @@
-"""See what the steps of a loop do: their ops and shapes, and the tensors that they take from outside."""
+"""See what the steps of a loop do: their ops, shapes and parameters, and the tensors that they take from outside."""
 
 import weakref
 import zlib
@@ -63,8 +63,16 @@ def _is_only_watched(value: Value) -> bool:
     return value.node is LEAF and not value.requires_grad and value.extras is not None and value.extras.watchers == 1
 
 
+#: Parameters that are cheap to tell from others: no arrays, no functions.
+_PLAIN = frozenset((int, float, bool, str, type(None), type(...), slice))
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
+
+
 class Watcher(Scope):
-    """Notes what a step does: its ops and shapes, and the tensors that it takes from outside."""
+    """Notes what a step does: its ops, shapes and parameters, and the tensors that it takes from outside."""
 
     def __init__(self, captured: Captured | None) -> None:
         self.captured = captured
@@ -75,6 +83,9 @@ class Watcher(Scope):
         """Add a record to the trace, and its operands from outside to what is captured."""
         self.inside.add(record)
         self.trace = zlib.crc32(f"{record.op.name}{record.shape}{record.dtype}".encode(), self.trace)
+        for name, value in (record.params or {}).items():
+            if _is_plain(value):
+                self.trace = zlib.crc32(f"{name}{value}".encode(), self.trace)
         if self.captured is not None:
             for operand in operands:
                 if isinstance(operand, Value) and link_of(operand) not in self.inside:

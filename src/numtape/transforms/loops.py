@@ -21,7 +21,7 @@ from ..core.stream import Stream, thread_stream
 from ..core.streaming import StreamingTape
 from ..core.tape import RecordingTape
 from ..core.value import Value
-from ..errors import ArgumentError, GradientError, NotDifferentiableError, OperandError
+from ..errors import ArgumentError, GradientError, LeafWriteError, NotDifferentiableError, OperandError
 from .custom import per_output
 from .loop_states import (
     Places,
@@ -61,7 +61,7 @@ def checkpoint_loop(
         n: the number of steps; None if `until` tells.
         until: a function of the state that says when to stop.
         snapshots: how many states are kept; by default so many that no step runs more than three times.
-        verify: raise if a step that runs again gives other values. Other ops or shapes always raise.
+        verify: raise if a step that runs again gives other values. Other ops, shapes or parameters always raise.
 
     Returns:
         The last state.
@@ -106,7 +106,7 @@ class _Loop:
         self.length = n
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
         self.kept: list[Snapshot] = []
-        #: For each step, a number that tells its ops and shapes; with `verify`, one that tells its values.
+        #: For each step, a number that tells its ops, shapes and parameters; with `verify`, one that tells its values.
         self.traces = numbers("L")
         self.values = numbers("L")
         #: The tensors that steps take from outside, and those of them that get gradients.
@@ -125,9 +125,21 @@ class _Loop:
     def __repr__(self) -> str:
         return f"<loop of {self.length} steps>"
 
+    @property
+    def _name(self) -> str:
+        name: str = getattr(self.step, "__qualname__", type(self.step).__name__)
+        return name
+
     def call(self, state: Any, number: int) -> Any:
         """Run one step."""
-        after = self.step(state, number) if self.takes_number else self.step(state)
+        try:
+            after = self.step(state, number) if self.takes_number else self.step(state)
+        except LeafWriteError as error:
+            raise LeafWriteError(
+                f"checkpoint_loop: step {number} of {self._name} writes in place to its state, or to a leaf that it "
+                "captures; the backward runs it again on what these hold. Compute new tensors, such as s = s + s * 0.1 "
+                "for s += s * 0.1, or write to s.clone()."
+            ) from error
         check_state(state, after, number)
         return after
 
@@ -287,12 +299,12 @@ class _Loop:
 
     def _compare(self, number: int, state: Any, watcher: Watcher) -> None:
         """Raise if a step that ran again did something else."""
-        name = getattr(self.step, "__qualname__", type(self.step).__name__)
+        name = self._name
         if watcher.trace != self.traces[number]:
             raise GradientError(
-                f"checkpoint_loop: step {number} of {name} ran other ops, or on other shapes, when it ran again for "
-                "the backward. A step must depend on its state, its number and what does not change; keep what "
-                "changes in the state."
+                f"checkpoint_loop: step {number} of {name} ran other ops, or on other shapes, or with other "
+                "parameters, when it ran again for the backward. A step must depend on its state, its number and what "
+                "does not change; keep what changes in the state."
             )
         if self.verify and checksum(state) != self.values[number]:
             raise GradientError(

@@ -1,4 +1,4 @@
-"""Find the first op whose result is not finite, from the records behind a loss, and warn of it."""
+"""Find the first op whose result, or whose backward, is not finite, among the records behind a loss; warn of it."""
 
 import sys
 import warnings
@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..core.apply import PICK
+from ..core.context import entered
+from ..core.reader import Reader
 from ..core.recompute import Made, is_at_hand, run_again
-from ..core.record import Record, call_site
-from ..core.reverse import collect
-from ..core.value import Value
-from ..dtypes import FLOAT_DTYPES
+from ..core.record import Gone, Link, Record, call_site, link_name
+from ..core.reverse import Cotangents, accumulate, collect, fit, pull
+from ..core.value import Value, array_of
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
 from ..errors import NumtapeError
 from ..ops.casting import CAST
 
@@ -22,28 +24,38 @@ def is_finite(array: Any) -> bool:
     return array.dtype not in FLOAT_DTYPES or bool(np.isfinite(array).all())
 
 
-def first_overflow(target: Record | Value | None, parameters: Sequence[Value]) -> str:
+def first_overflow(target: Record | Value | None, sources: Sequence[Link], scale: float) -> str:
     """Return a sentence that names the op where numbers first left their range, or whose gradient did; "" if none can.
 
     Args:
         target: the record that made the loss, or a loss that none has made; None if there is no loss.
-        parameters: those whose gradients are not finite.
+        sources: parameters, and records whose gradients were asked for, whose gradients are not finite.
+        scale: what the loss was multiplied by.
     """
-    if target is None:
+    records = collect([target])[::-1] if type(target) is Record else []
+    if not records:
         return ""
-    records = collect([target])[::-1]
+    made: Made = {}
     with np.errstate(all="ignore"):
-        born, is_sure = _first_not_finite(records)
+        born, is_sure = _first_not_finite(records, made)
     if born is not None:
         which = "The first op" if is_sure else "An op"
         return f" {which} that overflowed is {born.op.name}, in {born.dtype}, at {born.site}."
     if not is_sure:
         return ""
-    for parameter in parameters:
-        reader = _reader(parameter, records)
+    try:
+        origins = _backward_origins(records, made, scale)
+    except NumtapeError:  # What a rule reads was freed, or overwritten since.
+        return ""
+    found = [origins[source] for source in sources if source in origins]
+    if found:
+        first = max(found, key=lambda record: record.index)
+        return f" What overflowed first is the gradient in the backward of {first.op.name}, at {first.site}."
+    for source in sources:
+        # It was finite until it was rounded to the dtype of its parameter.
+        reader = _reader(source, records) if isinstance(source, Value) and source.dtype in HALF_DTYPES else None
         if reader is not None:
-            name = (parameter.extras.name if parameter.extras is not None else None) or f"tensor{list(parameter.shape)}"
-            return f" What overflowed first is the gradient of {name}, in {parameter.dtype}, by {reader}."
+            return f" What overflowed first is the gradient of {link_name(source)}, in {source.dtype}, by {reader}."
     return ""
 
 
@@ -58,12 +70,12 @@ def warn_of_skipped(skipped: int, scale: float, sentence: str) -> None:
     warnings.warn_explicit(text, RuntimeWarning, code.co_filename, line)
 
 
-def _first_not_finite(records: Sequence[Record]) -> tuple[Record | None, bool]:
+def _first_not_finite(records: Sequence[Record], made: Made) -> tuple[Record | None, bool]:
     """Return the oldest record that made something that is not finite, if any, and whether all older values are known.
 
-    Those that were freed cannot be made again if an operand was overwritten since, as by an optimizer's step.
+    Those that were freed cannot be made again if an operand was overwritten since, as by an optimizer's step. All that
+    are known are put into `made`.
     """
-    made: Made = {}
     is_sure = True
     for record in records:
         is_traced = all(link in made for link in record.inputs if type(link) is Record)
@@ -80,6 +92,51 @@ def _first_not_finite(records: Sequence[Record]) -> tuple[Record | None, bool]:
             # Where that came from is not known, and what follows from it says no more.
             return None, False
     return None, is_sure
+
+
+class _MadeReader(Reader):
+    """Reads for rules also what a backward has freed, from values that were made again."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self, records: Sequence[Record], made: Made) -> None:
+        super().__init__(None, records)
+        self._made = made
+
+    def operand(self, record: Record, position: int) -> Any:
+        """Return the value of an input, widened if half."""
+        link = record.inputs[position]
+        if type(link) is Gone and link.operand is not None:
+            array = array_of(link.operand)
+            return array.astype(float32) if array.dtype in HALF_DTYPES else array
+        return super().operand(record, position)
+
+    def _missing(self, reader: Record, maker: Record) -> Any:
+        return self._made[maker]
+
+
+def _backward_origins(records: Sequence[Record], made: Made, scale: float) -> dict[Link, Record]:
+    """Return the record whose rule began it, for each link whose cotangent is not finite.
+
+    The sweep is that of a scaled loss over records, oldest first, which delivers and frees nothing.
+    """
+    origins: dict[Link, Record] = {}
+    reader = _MadeReader(records[::-1], made)
+    with entered(scopes=(), observers=()), np.errstate(all="ignore"), reader:
+        target = records[-1]
+        cotangents: Cotangents = {target: fit(np.full(target.shape, scale, np.float32), target)}
+        for record in reversed(records):
+            g = cotangents.pop(record, None)
+            if g is None:
+                continue
+            for link, cotangent in zip(record.inputs, pull(record, g, reader), strict=True):
+                if cotangent is None:
+                    continue
+                accumulate(cotangents, link, cotangent)
+                parts = cotangents[link] if type(cotangents[link]) is list else [cotangents[link]]
+                if link not in origins and not all(part is None or is_finite(part) for part in parts):
+                    origins[link] = origins.get(record, record)
+    return origins
 
 
 def _reader(parameter: Value, records: Sequence[Record]) -> str | None:

@@ -142,7 +142,16 @@ class _Walk:
         self.decisions[record.index][-1] = math.inf
 
     def run(self) -> None:
-        """Walk backward; count what is held and what runs again."""
+        """Walk backward, once; count what is held and what runs again."""
+        try:
+            self._run()
+        finally:
+            # Blocks in the copies refer to the walk. Without this, they would live until garbage is collected, and be
+            # taken for records of the program.
+            self.records = []
+            self.originals = {}
+
+    def _run(self) -> None:
         cotangents: dict[Record, Any] = {}
         restorer = Restorer(self.records, cotangents, self._remake)
         inner = {link for record in self.records for i, link in enumerate(record.inputs) if record.needs >> i & 1}

@@ -209,10 +209,10 @@ class LossScaler:
         check_unscaled(f"{type(self).__name__}.update", self._watched, self._unscaled)
         overflow = any(step.overflow for step in self._steps.values())
         bad = [parameter for parameter, is_fine in self._unscaled.values() if not is_fine]
-        loss = self._loss
+        loss, scale = self._loss, self._scale
         self._put_statistics_back()
         self._forget_step()
-        self._end_step(overflow, lambda: first_overflow(loss, bad))
+        self._end_step(overflow, lambda: first_overflow(loss, bad, scale))
 
     def _put_statistics_back(self) -> None:
         """Leave running statistics as they were before the forward where optimizers do not step."""
@@ -236,17 +236,16 @@ class LossScaler:
         return self._times_scale(seed)
 
     def retaining(self, targets: Sequence[Value]) -> Retained:
-        """Return a block to sweep in: what retains its gradient gets it afterwards, from `unscale_found`."""
-        check_not_scaled(type(self).__name__, targets)
-        return Retained(targets)
-
-    def unscale_found(self, found: dict[Any, Any], targets: Sequence[Value], retained: Retained | None = None) -> bool:
-        """Unscale what a sweep found, adapt the scale, and say whether something overflowed: then `found` is empty.
+        """Return a block to sweep in: what retains its gradient gets it afterwards, from `unscale_found`.
 
         Raises:
             GradientError: if the targets were scaled already.
         """
         check_not_scaled(type(self).__name__, targets)
+        return Retained(targets)
+
+    def unscale_found(self, found: dict[Any, Any], targets: Sequence[Value], retained: Retained | None = None) -> bool:
+        """Unscale what a sweep found, adapt the scale, and say whether something overflowed: then `found` is empty."""
         factor = 1.0 / self._scale
         bad = []
         with np.errstate(all="ignore"):
@@ -263,8 +262,8 @@ class LossScaler:
             statistics = Statistics()
             statistics.add(collect([link_of(target) for target in targets]), ())
             statistics.put_back()
-        parameters = [link for link in bad if isinstance(link, Value)]
-        self._end_step(bool(bad), lambda: first_overflow(link_of(targets[0]), parameters))
+        scale = self._scale
+        self._end_step(bool(bad), lambda: first_overflow(link_of(targets[0]), bad, scale))
         return bool(bad)
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.gradients import link_of
-from ..core.record import Record
-from ..core.reverse import graph_of
+from ..core.record import Record, note
+from ..core.reverse import collect, graph_of
 from ..core.value import Value, wrap
 from ..core.write import mark_written
 from ..dtypes import HALF_DTYPES
@@ -110,31 +110,21 @@ def is_spent(parameter: Value, spent: dict[int, tuple[weakref.ref[Value], int]])
     return reference is not None and reference() is gradient is not None and writes_to(gradient) == writes
 
 
-#: The losses that a scaler has scaled, by id, while they live: no tape may scale them once more.
-_scaled: dict[int, weakref.ref[Value]] = {}
-
-
 def mark_scaled(loss: Value) -> Value:
-    """Note that a loss is scaled, and return it."""
-    key = id(loss)
-
-    def forget(gone: Any) -> None:
-        if _scaled.get(key) is gone:
-            del _scaled[key]
-
-    _scaled[key] = weakref.ref(loss, forget)
+    """Note at the record of a loss that it is scaled, and return the loss: no tape may scale it once more."""
+    if type(loss.node) is Record:
+        note(loss.node).is_scaled = True
     return loss
 
 
 def check_not_scaled(title: str, targets: Sequence[Value]) -> None:
-    """Raise if one of the targets of a tape that scales is what a scaler has returned."""
-    for target in targets:
-        reference = _scaled.get(id(target))
-        if reference is not None and reference() is target:
-            raise GradientError(
-                f"{title}: this tape scales losses by itself, and the loss was scaled before, by scaler.scale(loss); "
-                "give the tape the loss itself."
-            )
+    """Raise if a target of a tape that scales is what a scaler has returned, or was computed from such a loss."""
+    records = collect([link_of(target) for target in targets])
+    if any(record.notes is not None and record.notes.is_scaled for record in records):
+        raise GradientError(
+            f"{title}: this tape scales losses by itself, and the loss was scaled before, by scaler.scale(loss); "
+            "give the tape the loss itself."
+        )
 
 
 def check_not_late(title: str, late: Sequence[Value], early: dict[int, tuple[weakref.ref[Value], int]]) -> None:

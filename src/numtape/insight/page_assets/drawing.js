@@ -3,7 +3,9 @@
 // Okabe and Ito's colours, which are told apart with any kind of colour vision.
 const KINDS = {
   elementwise: { colour: "#56b4e9", text: "elementwise" },
-  dense: { colour: "#e69f00", text: "dense (matmul, convolution)" },
+  terms: { colour: "#e69f00", text: "products (matmul, convolution)" },
+  matrices: { colour: "#0072b2", text: "matrices (solve, cholesky)" },
+  dense: { colour: "#d55e00", text: "other (each on all)" },
   lanes: { colour: "#009e73", text: "along axes (sum, softmax)" },
   moves: { colour: "#cc79a7", text: "moves elements (reshape)" },
   scatters: { colour: "#f0e442", text: "scatters elements" },

@@ -1,0 +1,142 @@
+"""Overflows under loss scaling: losses scaled twice, what is accumulated, and the op that warnings name."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+
+
+def amp(**settings):
+    return nt.AmpConfig(precision_mode="float16", **settings)
+
+
+COMPUTED = {
+    "divided": lambda s, a, b: s.scale(a) / 2.0,
+    "added": lambda s, a, b: s.scale(a) + s.scale(b),
+    "mean": lambda s, a, b: nt.stack([s.scale(a), s.scale(b)]).mean(),
+    "sum": lambda s, a, b: nt.stack(s.scale([a, b])).sum(),
+    "beside another": lambda s, a, b: a + 2.0 * s.scale(b),
+}
+
+
+@pytest.mark.parametrize("by_gradient", [False, True])
+@pytest.mark.parametrize("compute", COMPUTED.values(), ids=COMPUTED.keys())
+def test_a_tape_that_scales_refuses_what_was_computed_from_a_scaled_loss(compute, by_gradient):
+    w = nt.ones(2, requires_grad=True)
+    scaler = nt.LossScaler.Static(8.0)
+    with nt.GradientTape.with_amp_config(amp()) as tape:
+        loss = compute(scaler, w.sum(), (w * w).sum())
+    with pytest.raises(nt.errors.GradientError, match="the loss was scaled before, by scaler"):
+        tape.gradient(loss, [w]) if by_gradient else tape.backward(loss)
+    assert w.grad is None
+
+
+def test_a_loss_that_only_shares_a_graph_with_a_scaled_one_is_fine():
+    w = nt.ones(2, requires_grad=True)
+    scaler = nt.LossScaler.Static(8.0)
+    with nt.GradientTape.with_amp_config(amp()) as tape:
+        loss = (w * w).sum()
+        scaler.scale(loss)
+    assert tape.backward(loss)[w].tolist() == [2.0, 2.0]
+
+
+# What warnings name.
+
+
+def warning_of(w, loss, scale=8.0):
+    """Return the warning of a step that is skipped."""
+    optimizer, scaler = nt.optim.SGD([w], lr=0.1), nt.LossScaler.Static(scale, warn_after=1)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    with pytest.warns(RuntimeWarning) as caught:
+        scaler.update()
+    return str(caught[0].message)
+
+
+@pytest.mark.parametrize("dtype", [nt.float32, nt.float16], ids=str)
+def test_an_op_whose_backward_overflows_is_named(dtype):
+    w = nt.tensor([0.0, 1.0], requires_grad=True, dtype=dtype, name="w")
+    square = w * w
+    text = warning_of(w, nt.sqrt(square).sum())  # The op.
+    assert " What overflowed first is the gradient in the backward of sqrt, at " in text
+    assert "# The op." in text
+
+
+def test_an_infinite_gradient_of_what_does_not_step_is_not_named():
+    w, other = nt.tensor([0.0, 4.0], requires_grad=True), nt.zeros(2, requires_grad=True)
+    root = nt.sqrt(w * 2.0)
+    loss = root.sum() + (other**0.5).sum()
+    assert "in the backward of sqrt, at " in (text := warning_of(w, loss))
+    assert "root = nt.sqrt(w * 2.0)" in text
+
+
+def test_a_backward_that_overflows_on_a_tape_is_named():
+    w = nt.tensor([0.0], requires_grad=True)
+    config = amp(loss_scaler=nt.LossScaler.Static(8.0, warn_after=1))
+    with nt.GradientTape.with_amp_config(config) as tape:
+        h = w * w
+        loss = nt.sqrt(h).sum()
+    with pytest.warns(RuntimeWarning, match="is the gradient in the backward of sqrt, at "):
+        tape.backward(loss)
+
+
+def test_a_scaled_cotangent_that_overflows_is_named():
+    w = nt.tensor([2.0**-100], requires_grad=True)
+    text = warning_of(w, (w * np.float32(2.0**100)).sum(), scale=2.0**60)
+    assert " What overflowed first is the gradient in the backward of mul, at " in text
+
+
+# Accumulation.
+
+
+def gradients_of(w, x, by_gradient):
+    config = amp(loss_scaler=nt.LossScaler.Static(1.0))
+    with nt.GradientTape.with_amp_config(config) as tape, np.errstate(all="ignore"):
+        loss = (w * x).sum()
+    return tape.gradient(loss, [w]) if by_gradient else tape.backward(loss)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+@pytest.mark.parametrize("by_gradient", [False, True])
+def test_an_overflow_in_a_micro_batch_is_one_of_the_batch(by_gradient, bad):
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    optimizer = nt.optim.SGD([w], lr=0.5)
+    accumulator = nt.GradientAccumulator(steps=3)
+    for overflow in (True, False):
+        for number in range(3):
+            x = nt.tensor([np.inf if overflow and number == bad else 3.0, 1.0])
+            accumulator.add(gradients_of(w, x, by_gradient))
+        taken = accumulator.take()
+        assert taken.overflow is overflow
+        before = w.tolist()
+        optimizer.step(taken)
+        assert w.tolist() == (before if overflow else [-0.5, 1.5])
+
+
+def test_an_overflow_that_joins_plain_lists_is_not_lost():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    accumulator = nt.GradientAccumulator(steps=2)
+    accumulator.add([nt.ones(2)])
+    accumulator.add(gradients_of(w, nt.tensor([np.inf, 1.0]), True))
+    taken = accumulator.take()
+    assert (taken, taken.overflow) == ([None], True)
+
+
+def test_no_gradient_of_an_overflow_is_added_to_tensors():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    nt.accumulation.accumulate_gradients(gradients_of(w, nt.tensor([np.inf, 1.0]), True), [w])
+    assert w.grad is None
+
+
+def test_a_gradient_that_overflowed_is_not_said_to_be_independent():
+    w = nt.tensor([1.0, 2.0], requires_grad=True, name="w")
+    grads = gradients_of(w, nt.tensor([np.inf, 1.0]), False)
+    with pytest.raises(nt.errors.MissingGradientError) as error:
+        grads[w]
+    assert str(error.value) == (
+        "Gradients: there is none of w, for gradients overflowed under loss scaling; ask grads.overflow before, or "
+        "get(), which gives None instead. A step with these does nothing."
+    )
+    assert grads.get(w) is None
+    with pytest.raises(nt.errors.MissingGradientError, match="there is none of tensor"):
+        grads[w * 2.0]
