@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+import scipy.sparse
+import scipy.sparse.linalg
 
 import numtape as nt
 from numtape.core.context import current
@@ -19,6 +21,7 @@ from numtape.errors import (
     OverwrittenError,
     ShapeError,
 )
+from numtape.interop.scipy import linear_operator
 
 implicit = nt.implicit
 
@@ -144,19 +147,6 @@ def test_other_tensors_in_a_second_run_are_an_error():
     assert str(error.value) == (
         "root: <lambda> used a tensor of shape (1,) when it ran again for its derivative, and did not when it ran "
         "first, so that gradient would be lost. Pass what changes as an argument."
-    )
-
-
-def test_other_values_in_a_second_run_are_an_error():
-    a = nt.tensor([1.0], dtype="float64", requires_grad=True)
-    target = 9.0
-    answer = implicit.root(lambda x: a * x * x - target, np.ones(1))
-    target = 4.0
-    with pytest.raises(GradientError) as error:
-        answer.sum().backward()
-    assert str(error.value) == (
-        "root: <lambda> gave another result at the answer when it ran again for its derivative: |F| is 5.0e+00 and was "
-        "0.0e+00. It must depend on its arguments and on what does not change; pass what changes as an argument."
     )
 
 
@@ -411,3 +401,35 @@ def test_a_minimum_without_curvature_is_one():
     assert implicit.minimize(lambda x: x**4, 1.0) == 0.0
     assert implicit.minimize(lambda x: (x - 1.0) ** 4, 3.0) == pytest.approx(1.0, abs=1e-8)
     np.testing.assert_allclose(implicit.minimize(lambda x: (x[0] + x[1] - 1.0) ** 2, np.zeros(2)), [0.5, 0.5])
+
+
+def test_a_matrix_that_is_not_positive_is_named_as_such():
+    matrix = -np.eye(2)
+    with pytest.raises(LinearAlgebraError) as error:
+        implicit.linear_solve(matrix, np.ones(2), is_positive=True)
+    assert str(error.value) == (
+        "linear_solve: is_positive=True, but the matrix is not positive definite: an eigenvalue of the matrix, scaled, "
+        "is -2.5e-01. Leave is_positive out, or change the sign of both sides."
+    )
+    with pytest.raises(LinearAlgebraError, match="the matrix is not positive definite: the curvature along one direc"):
+        implicit.linear_solve(matrix, np.ones(2), is_positive=True, linear="cg")
+
+
+def test_sparse_matrices_and_operators_of_scipy_are_refused_with_what_to_pass():
+    for matrix, what in (
+        (scipy.sparse.eye_array(2), "a sparse matrix"),
+        (scipy.sparse.linalg.aslinearoperator(np.eye(2)), "a linear operator of SciPy's"),
+    ):
+        with pytest.raises(OperandError) as error:
+            implicit.linear_solve(matrix, np.ones(2))
+        assert str(error.value) == (
+            f"linear_solve: matrix is {what}, whose products are not recorded; pass "
+            "numtape.interop.scipy.linear_operator of it, or use numtape.interop.scipy.spsolve."
+        )
+        np.testing.assert_allclose(implicit.linear_solve(linear_operator(matrix), np.ones(2)), 1.0)
+
+
+def test_linear_systems_may_be_lists():
+    found = implicit.linear_solve([[2.0, 0], [0, 4.0]], [1.0, 1.0])
+    np.testing.assert_allclose(found, [0.5, 0.25])
+    np.testing.assert_allclose(nt.grad(lambda b: implicit.linear_solve([[2, 0], [0, 4]], b).sum())(np.ones(2)), found)

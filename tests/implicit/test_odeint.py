@@ -357,3 +357,11 @@ def test_slopes_may_come_as_a_list_of_numbers():
 
     np.testing.assert_allclose(angle(1.0)[-1], [np.sin(1.0), np.cos(1.0)], rtol=1e-8)
     np.testing.assert_allclose(nt.jacobian(angle)(1.0)[-1], [np.cos(1.0), -np.sin(1.0)], rtol=1e-7)
+
+
+def test_a_dense_solution_at_no_times_is_empty():
+    start = {"a": 1.0, "b": np.ones((2, 3))}
+    solution = odeint(lambda t, y: {"a": -y["a"], "b": -y["b"]}, start, [0.0, 1.0], dense=True)
+    found = solution(np.zeros(0))
+    assert found["a"].shape == (0,)
+    assert found["b"].shape == (0, 2, 3)

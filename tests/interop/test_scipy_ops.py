@@ -447,3 +447,55 @@ def test_a_sparse_array_of_one_axis_is_no_matrix():
     message = "a is a sparse array of shape (3,); it must have two axes, as a matrix has."
     raises(ShapeError, f"linear_operator: {message}", lambda: linear_operator(line))
     raises(ShapeError, f"spsolve: {message}", lambda: spsolve(line, np.ones(3)))
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia", "lil", "dense", "parts"])
+def test_a_matrix_that_is_overwritten_later_does_not_change_derivatives(form):
+    if form == "parts":
+        matrix = (SQUARE_SPARSE.data.copy(), SQUARE_SPARSE.indices.copy(), SQUARE_SPARSE.indptr.copy())
+        arrays = matrix
+    elif form == "dense":
+        matrix = SQUARE.copy()
+        arrays = (matrix,)
+    else:
+        matrix = SQUARE_SPARSE.asformat(form).copy()
+        arrays = [x for x in vars(matrix).values() if isinstance(x, np.ndarray)]
+    x = nt.tensor(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+    answers = [(linear_operator(matrix) @ x).sum()]
+    if form != "dense":
+        answers.append(spsolve(matrix, x).sum())
+    for array in arrays:
+        array[...] = 0
+    for answer, expected in zip(answers, (SQUARE.sum(axis=0), np.linalg.inv(SQUARE).sum(axis=0)), strict=False):
+        x.grad = None
+        answer.backward()
+        np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-12)
+
+
+def test_a_falling_indptr_is_refused():
+    for indptr in ([0, 2, 1, 3], [1, 2, 3, 3]):
+        with pytest.raises(ArgumentError) as error:
+            linear_operator((np.ones(3), [0, 1, 2], indptr))
+        assert str(error.value) == (
+            "linear_operator: indptr must begin with 0 and never fall, since it says where each row begins."
+        )
+
+
+def test_matmul_of_numpy_multiplies_by_operators():
+    x = np.array([1.0, 2.0, 3.0])
+    operator = linear_operator(SQUARE_SPARSE)
+    np.testing.assert_allclose(np.matmul(operator, x), SQUARE @ x)
+    np.testing.assert_allclose(np.matmul(x, operator), x @ SQUARE)
+    tracked = nt.tensor(x, requires_grad=True)
+    np.matmul(operator, tracked).sum().backward()
+    np.testing.assert_allclose(tracked.grad.numpy(), SQUARE.sum(axis=0))
+    with pytest.raises(TypeError):
+        np.add(operator, x)
+    with pytest.raises(TypeError):
+        operator + x
+
+
+def test_a_sparse_right_side_is_refused_with_what_to_do():
+    with pytest.raises(OperandError) as error:
+        spsolve(SQUARE_SPARSE, SQUARE_SPARSE)
+    assert str(error.value) == "spsolve: b is a sparse matrix; it must be a tensor or an array. Pass its toarray()."

@@ -200,6 +200,27 @@ def test_callbacks_get_trees_and_may_stop_the_search():
     assert seen[0]["v"].shape == (2,)
 
 
+@pytest.mark.parametrize("method", ["BFGS", "trust-constr", "TNC"])
+def test_callbacks_may_ask_for_the_result_so_far_as_those_of_scipy(method):
+    points, results, pairs = [], [], []
+
+    def search(callback):
+        return minimize(lambda p: ((p["v"] - 1.0) ** 2).sum(), {"v": np.zeros(2)}, method=method, callback=callback)
+
+    search(points.append)
+    search(lambda intermediate_result: results.append(intermediate_result))
+    assert len(points) == len(results) > 0
+    if method == "TNC":  # Knows points alone, as in SciPy.
+        assert results[-1]["v"].shape == (2,)
+        return
+    assert results[-1].x["v"].shape == (2,)
+    assert results[-1].fun < 1e-6
+    if method == "trust-constr":
+        search(lambda point, state: pairs.append((point, state)))
+        assert pairs[-1][0]["v"].shape == pairs[-1][1].x["v"].shape == (2,)
+        assert pairs[-1][1].nit > 0
+
+
 # Bounds and constraints.
 
 
@@ -656,3 +677,15 @@ def test_curve_fit_takes_what_scipys_takes():
         "curve_fit: maxfev and max_nfev are the same; give one of them.",
         lambda: curve_fit(line, range(5), ydata, maxfev=9, max_nfev=9),
     )
+
+
+def test_bounds_of_numbers_hold_for_all_elements():
+    for start in (np.array([0.5, 0.5]), {"a": 0.5, "b": np.array([0.5])}):
+        found = minimize(
+            lambda p: sum(((x + 1.0) ** 2).sum() for x in nt.tree.leaves(p)),
+            start,
+            bounds=scipy.optimize.Bounds(0, np.inf),
+        )
+        np.testing.assert_allclose(found.vector, 0.0, atol=1e-12)
+    fitted = least_squares(lambda p: p + 1.0, np.ones(2), bounds=scipy.optimize.Bounds(0.0, [2.0, 3.0]))
+    np.testing.assert_allclose(fitted.x, 0.0, atol=1e-6)

@@ -19,6 +19,7 @@ from numtape.errors import (
 from numtape.uncertainty import fisher_information, laplace, per_sample_gradients
 
 RNG = np.random.default_rng(0)
+GENERATOR = nt.Generator(5)
 NETWORK = {"a": RNG.normal(size=(5, 4)), "b": RNG.normal(size=5), "c": RNG.normal(size=(3, 5))}
 INPUTS = RNG.normal(size=(7, 4))
 LABELS = RNG.integers(0, 3, 7)
@@ -369,3 +370,29 @@ def test_an_error_of_the_density_itself_passes():
 
     with pytest.raises(ValueError, match=r"^too small$"):
         laplace(lambda x: density(nt.detach(x)) * 0.0 - (x**2).sum(), np.ones(1))
+
+
+@pytest.mark.parametrize(
+    "noise", [lambda: nt.randn(4), lambda: nt.rand(4, rng=GENERATOR), lambda: nt.dropout(nt.ones(4), 0.5)]
+)
+def test_random_numbers_are_drawn_for_each_sample(noise):
+    def loss(w, x):
+        return (w * x * noise().astype("float64")).sum()
+
+    w, x = np.ones(4), np.ones((6, 4))
+    nt.seed(0)
+    place = GENERATOR.place()
+    found = per_sample_gradients(loss, w, x)
+    after = nt.randn(2).numpy()
+    nt.seed(0)
+    GENERATOR.go_to(place)
+    expected = [nt.grad(loss)(w, row) for row in x]
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(after, nt.randn(2).numpy())
+    assert len(np.unique(found, axis=0)) > 2
+
+
+def test_the_information_of_random_losses_has_a_draw_for_each_sample():
+    nt.seed(0)
+    found = fisher_information(lambda p, x: (p * x * nt.randn(2).astype("float64")).sum(), np.ones(2), np.ones((50, 2)))
+    assert np.linalg.matrix_rank(found) == 2

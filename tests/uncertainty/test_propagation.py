@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import numtape as nt
 from numtape.errors import (
@@ -255,3 +256,9 @@ def test_a_covariance_may_be_singular():
     direction = np.array([1e-6, 3.0, 0.0])
     found = propagate(lambda x: x[0] * 1e6 + x[1], np.ones(3), np.outer(direction, direction))
     assert found.errors == pytest.approx(4.0, rel=1e-12)
+
+
+def test_a_sparse_covariance_is_a_matrix_too():
+    matrix = covariance_of(2)
+    sparse = propagate(lambda x: x.sum(), np.ones(2), scipy.sparse.csr_array(matrix))
+    assert sparse.errors == propagate(lambda x: x.sum(), np.ones(2), matrix).errors

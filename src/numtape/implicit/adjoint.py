@@ -18,7 +18,7 @@ from ..core.forward import forward
 from ..core.gradients import link_of, sweep
 from ..core.op import Facts, Op
 from ..core.reverse import reverse
-from ..core.value import Value, wrap
+from ..core.value import Value, array_of, wrap
 from ..errors import ConvergenceError, GradientError
 from ..lifted import BatchedTensor
 from ..ops import unbind
@@ -27,10 +27,11 @@ from ..tensors import Tensor
 from ..transforms.custom import per_output
 from ..transforms.loop_states import tensors_of, with_tensors
 from ..transforms.transposing import is_recorded
-from .capturing import Watcher, alone, check_known, cut_off, on_tape, tracking
+from .capturing import Watcher, alone, check_known, cut_off, on_tape, tracking, undoing
 from .equations import tracked_copy
 from .implicit_op import parts_of
 from .runge_kutta import Leaves
+from .traces import Trace
 from .trajectories import NAME, Trajectory, constants, stacked
 
 #: How much larger than a step's error the way back may miss the way there.
@@ -58,6 +59,8 @@ class Adjoint:
         self.fresh: list[NDArray] | None = None
         #: How many steps each stretch took, once it is solved.
         self.counts: list[int] = []
+        #: What f did at the last and at the first time.
+        self.traces: list[Trace | None] = []
 
     def __repr__(self) -> str:
         return repr(self.trajectory)
@@ -66,8 +69,21 @@ class Adjoint:
         """Return for each leaf its values at all times, with one record behind them."""
         args = self.given[1]
         self.fresh = self.arrays(constants(y), with_tensors(args, constants(tensors_of(args))))
+        self.traces = self._traces(self.fresh, args)
         operands = [*y, *tensors_of(self.given), *self.captured]
         return parts_of(apply(ADJOINT, operands, {"adjoint": self}))
+
+    def _traces(self, solution: Sequence[NDArray], args: tuple[Any, ...]) -> list[Trace | None]:
+        """Return what f does at both ends of the solution."""
+        ends = [(i, [part[i] for part in solution]) for i in (-1, 0)]
+        return [self.trajectory.trace(i, y, args, self.captured) for i, y in ends]
+
+    def check(self, operands: Sequence[Any], solution: Sequence[Any]) -> None:
+        """Raise if f does something else than when the equation was solved: it would miss the way for that reason."""
+        args = self.split([wrap(Tensor, np.asarray(array_of(operand))) for operand in operands])[2]
+        now = self._traces([array_of(part) for part in solution], args)
+        for pair in zip(self.traces, now, strict=True):
+            self.trajectory.check_trace(*pair)
 
     def arrays(self, y: Leaves, args: tuple[Any, ...]) -> list[NDArray]:
         """Return for each leaf its values at all times, and remember how many steps that took."""
@@ -198,6 +214,12 @@ def _adjoint_solution(operands: Any, /, *, adjoint: Adjoint) -> Any:
 def _pull(g: Any, operands: tuple[Any, ...], out: Any, needs: tuple[bool, ...], adjoint: Adjoint) -> list[Any]:
     """Return the cotangents of all operands."""
     outs = parts_of(out)
+    adjoint.check(operands, outs)
+    with undoing():
+        return _pulled(g, operands, outs, needs, adjoint)
+
+
+def _pulled(g: Any, operands: tuple[Any, ...], outs: Leaves, needs: tuple[bool, ...], adjoint: Adjoint) -> list[Any]:
     cotangents = [np.zeros(y.shape, y.dtype) if c is None else c for c, y in zip(parts_of(g), outs, strict=True)]
     if is_recorded((*cotangents, *operands)):
         return _pull_recorded(cotangents, operands, adjoint)
@@ -223,10 +245,11 @@ def _pull_recorded(cotangents: Leaves, operands: Sequence[Any], adjoint: Adjoint
 
 def _push(t: Any, operands: tuple[Any, ...], out: Any, index: int, adjoint: Adjoint) -> Any:
     """Return the tangent of the solution, given that of one operand."""
+    adjoint.check(operands, parts_of(out))
     must_record = is_recorded((t, *operands))
     alone_there: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": ()}
     changes = {"transforms": current().transforms + 1} if must_record else alone_there
-    with entered(grad=True, **changes), tracking(adjoint.captured):
+    with undoing(), entered(grad=True, **changes), tracking(adjoint.captured):
         outs, parameters = _on_tape(adjoint, operands)
         with cut_off(parameters):
             seeds = [(link_of(parameters[index]), t)]

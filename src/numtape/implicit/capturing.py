@@ -6,8 +6,10 @@ from typing import Any
 
 from ..core.apply import watch_on_use
 from ..core.context import Scope, current, entered, settle
+from ..core.effects import effects
 from ..core.gradients import link_of
 from ..core.record import Record
+from ..core.stream import Stream
 from ..core.tape import RecordingTape
 from ..core.value import Value
 from ..errors import GradientError
@@ -28,6 +30,9 @@ class Watcher(Scope):
         inside: tensors that belong to the function.
         stand_ins: for links from outside, the tensors whose links to put in their place.
     """
+
+    #: A loop that keeps states is one op, with what its steps take from outside as operands.
+    skips_loops = True
 
     def __init__(self, inside: Iterable[Value] = (), stand_ins: Mapping[Any, Value] | None = None) -> None:
         self._stand_ins = {link: link_of(value) for link, value in (stand_ins or {}).items()}
@@ -142,6 +147,25 @@ def check_known(what: str, watcher: Watcher) -> None:
             "derivative, and did not when it ran first, so that gradient would be lost. Pass what changes as an "
             "argument."
         )
+
+
+@contextmanager
+def undoing() -> Iterator[dict[Stream, dict[str, Any]]]:
+    """Take back what functions change inside, such as running statistics: another run does, or has done, the same.
+
+    Yields the random streams that were drawn from, and where each stood.
+    """
+    thread = current().thread
+    outer, drawn = thread.drawn, dict[Stream, dict[str, Any]]()
+    thread.drawn = drawn
+    with effects() as seen:
+        try:
+            yield drawn
+        finally:
+            thread.drawn = outer
+            for stream, place in drawn.items():
+                stream.go_to(place)
+            seen.undo()
 
 
 def alone(grad: bool) -> entered:

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.value import Value
+from ..core.value import Value, wrap
 from ..errors import ArgumentError, ShapeError
 from ..ops import stack
+from ..tensors import Tensor
 from .equations import Space
 from .runge_kutta import Leaves, Method, moved
 from .trajectories import NAME, Step
@@ -50,7 +51,13 @@ class Solution:
         if len(shape) > 1:
             raise ShapeError(f"{NAME}: a solution is asked at a time or at a vector of them, not at shape {shape}.")
         found = [self._at(each) for each in (list(t) if shape else [t])]
-        parts = [stack(list(leaves)) for leaves in zip(*found, strict=True)] if shape else found[0]
+        if not shape:
+            parts = found[0]
+        elif found:
+            parts = [stack(list(leaves)) for leaves in zip(*found, strict=True)]
+        else:
+            spaces = zip(self._space.shapes, self._space.dtypes, strict=True)
+            parts = [wrap(Tensor, np.zeros((0, *each), dtype)) for each, dtype in spaces]
         if self._space.has_tensors or isinstance(t, Value) or any(part.node is not None for part in parts):
             return self._space.as_tree(parts)
         arrays = [part.array for part in parts]

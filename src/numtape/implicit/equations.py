@@ -119,6 +119,8 @@ class Equation:
         #: How messages call the function, and its derivative by x.
         self.title = f"{name}: {title(function)}"
         self.matrix = "the derivative of the equation by x at the answer"
+        #: Whether the user gave that matrix, or a function that multiplies by it.
+        self.is_given = False
 
     def residual(self, x: Leaves, args: tuple[Any, ...], is_recorded: bool = True) -> Leaves:
         """Return the leaves of F; each by a record of its own, so that whatever is returned has a history."""

@@ -16,7 +16,7 @@ from ..core.batching import Batched
 from ..core.context import current, entered
 from ..core.gradients import link_of, push_forward, sweep
 from ..core.op import Facts, Op
-from ..core.value import Lifted, Value, wrap
+from ..core.value import Lifted, Value, array_of, wrap
 from ..errors import NotDifferentiableError
 from ..lifted import BatchedTensor
 from ..ops.casting import alias
@@ -70,22 +70,24 @@ def _pull(g: Any, operands: tuple[Any, ...], out: Any, needs: tuple[bool, ...], 
     x = parts_of(out)
     cotangents = [_or_zeros(c, part) for c, part in zip(parts_of(g), x, strict=True)]
     if is_recorded((*cotangents, *operands)):
+        _check_recorded(problem, x, operands)
         with _one_more_transform():
             return _pull_recorded(cotangents, operands, x, problem)
-    system = problem.system(x, operands, needs)
+    system = problem.system(x, operands)
     right, is_batch = columns(cotangents)
     u = system.solve(right, is_transposed=True)
-    return system.point.pull(system.point.space.split(-u if is_batch else -u[:, 0]), is_batch)
+    return system.point.pull(system.point.space.split(-u if is_batch else -u[:, 0]), is_batch, needs)
 
 
 def _push(t: Any, operands: tuple[Any, ...], out: Any, index: int, problem: Problem) -> Any:
     """Return the tangent of the answer, given that of one operand."""
     x = parts_of(out)
     if is_recorded((t, *operands)):
+        _check_recorded(problem, x, operands)
         with _one_more_transform():
             tangents = _push_recorded(t, operands, x, index, problem)
     else:
-        system = problem.system(x, operands, [i == index for i in range(len(operands))])
+        system = problem.system(x, operands)
         right, is_batch = columns(system.point.push(index, t))
         dx = system.solve(-right, is_transposed=False)
         parts = system.point.space.split(dx if is_batch else dx[:, 0])
@@ -96,6 +98,12 @@ def _push(t: Any, operands: tuple[Any, ...], out: Any, index: int, problem: Prob
 def _one_more_transform() -> entered:
     """Return a block in which what is recorded keeps its links, until the sweeps over it are done."""
     return entered(transforms=current().transforms + 1)
+
+
+def _check_recorded(problem: Problem, x: Leaves, operands: Sequence[Any]) -> None:
+    """Raise where a plain derivative would: what is recorded next is not looked at by itself."""
+    with alone(grad=False):
+        problem.system([array_of(part) for part in x], [array_of(operand) for operand in operands])
 
 
 def _pull_recorded(cotangents: Leaves, operands: Sequence[Any], x: Leaves, problem: Problem) -> list[Any]:
@@ -136,9 +144,9 @@ def _solve_recorded(form: Form, right: Leaves, operands: Sequence[Any], x: Leave
     outer = problem.equation
     space = Space(outer.name, "x", [np.zeros(part.shape, part.dtype) for part in x])
     equation = Equation(outer.name, outer.function, space, form, outer.is_minimum, is_linear=True)
-    equation.title, equation.matrix = outer.title, outer.matrix
+    equation.title, equation.matrix, equation.is_given = outer.title, outer.matrix, outer.is_given
     args = (_alike(right), [_as_tensor(part) for part in x], problem.filled(operands))
-    inner = Problem(equation, linear_solver(equation, problem.linear), args, problem.linear, problem.captured)
+    inner = Problem(equation, linear_solver(equation, problem.linear), args, problem.linear, problem.captured, problem)
     return parts_of(apply(IMPLICIT, inner.operands(), {"problem": inner}))
 
 

@@ -10,6 +10,7 @@ from .. import tree
 from .._typing import NDArray
 from ..core.apply import tracked_operands
 from ..core.context import current
+from ..core.effects import effects
 from ..core.streaming import StreamingTape
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import is_float
@@ -18,7 +19,7 @@ from ..ops import unbind
 from ..tensors import Tensor
 from ..transforms.loop_states import detached, tensors_of, with_tensors
 from .adjoint import ADJOINT, Adjoint
-from .capturing import Watcher, alone, on_tape, watch_captured
+from .capturing import Watcher, alone, on_tape, undoing, watch_captured
 from .dense_output import Solution
 from .equations import Space, tracked_copy
 from .runge_kutta import METHODS, Leaves
@@ -84,22 +85,28 @@ def odeint(
     trajectory = Trajectory(right_side, METHODS[method], times, make, snapshots)
     leaves = tree.leaves(y0)
     y = [leaf if isinstance(leaf, Value) else wrap(Tensor, a) for leaf, a in zip(leaves, space.start, strict=True)]
-    captured = _first_look(right_side, times[0], y, args)
+    # Of all runs of f before the one that counts nothing stays, such as running statistics.
+    with undoing():
+        captured = _first_look(right_side, times[0], y, args)
     solved = None
     if current().grad and not tracked_operands(ADJOINT, [*y, *tensors_of((given, args)), *captured], current()):
         # What f takes at the first time says nothing about later ones.
-        solved, captured = trajectory.solve_watched(constants(y), detached(args))
+        with effects() as seen:
+            solved, captured = trajectory.solve_watched(constants(y), detached(args))
     parameters = [*tensors_of((given, args)), *captured]
     is_tracked = bool(tracked_operands(ADJOINT, [*y, *parameters], current()))
     is_streamed = any(isinstance(tape, StreamingTape) for tape in current().tapes)
     steps: list[Step] | None = [] if dense else None
+    if solved is not None and (is_tracked or dense):
+        seen.undo()
     if not is_tracked and not dense:
         solved = solved or trajectory.solve(constants(y), detached(args))[0]
         found: Leaves = [wrap(Tensor, array) for array in stacked(solved)]
     elif gradient == "adjoint" and not is_streamed:
         found = Adjoint(trajectory, given, args, captured).solve(y)
     else:
-        _, grid = trajectory.solve(constants(y), detached(args))
+        with undoing():
+            _, grid = trajectory.solve(constants(y), detached(args))
         at = unbind(given) if isinstance(given, Value) else given
         with on_tape(right_side.title):
             found = trajectory.record(y, at, args, grid, captured, gradient == "checkpointed", steps)

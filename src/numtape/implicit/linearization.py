@@ -1,6 +1,7 @@
 """An equation and its derivatives at one point, from one recording: a matrix, or products without it."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ from ..core.forward import forward
 from ..core.gradients import link_of
 from ..core.reverse import reverse
 from ..core.value import Value
+from ..errors import NotDifferentiableError
 from ..jacobians import matrix_blocks
 from ..lifted import BatchedTensor
 from ..schedule import HybridScheduler
 from ..transforms.loop_states import tensors_of, with_tensors
 from .capturing import Watcher, alone, check_known, on_tape, tracking
 from .equations import Equation, tracked_copy
+from .traces import Results, Trace, trace_of
 
 
 class Linearization:
@@ -27,7 +30,7 @@ class Linearization:
         x: arrays, the leaves of the unknowns.
         args: the arguments; their float tensors are parameters.
         captured: tensors that the function takes from outside, parameters too; None to find them.
-        needs: for each parameter, whether derivatives by it are wanted; all if not given.
+        is_traced: whether to note what `trace` needs.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class Linearization:
         x: Sequence[NDArray],
         args: tuple[Any, ...],
         captured: Sequence[Value] | None = (),
-        needs: Sequence[bool] | None = None,
+        is_traced: bool = False,
     ) -> None:
         self.equation = equation
         self.space = equation.space
@@ -45,13 +48,12 @@ class Linearization:
         given = tensors_of(args)
         #: The parameters: float tensors of the arguments, then captured ones.
         self.parameters = [tracked_copy(value.array) for value in (*given, *(captured or ()))]
-        for parameter, is_needed in zip(self.parameters, needs or (), strict=False):
-            parameter.requires_grad = is_needed
         args = with_tensors(args, self.parameters[: len(given)])
         stand_ins = dict(zip(map(link_of, captured or ()), self.parameters[len(given) :], strict=True))
         watcher = Watcher([*self.unknowns, *tensors_of(args)], stand_ins)
+        self._results = Results()
         with tracking(captured or ()), alone(grad=True), on_tape(equation.title), np.errstate(all="ignore"):
-            with watcher:
+            with watcher, self._results if is_traced else nullcontext():
                 self._outs = equation.residual(self.unknowns, args)
             if captured is not None:
                 check_known(equation.title, watcher)
@@ -63,6 +65,10 @@ class Linearization:
         """F, as a vector."""
         return self.space.join([out.array for out in self._outs])
 
+    def trace(self) -> Trace:
+        """Return how F was computed, to compare with another run."""
+        return trace_of(self._outs, [*self.unknowns, *self.parameters, *self.captured], self._results.prints)
+
     def matrix(self) -> NDArray:
         """Return F_x: a row for each equation, a column for each unknown."""
         blocks = matrix_blocks(self._outs, self.unknowns, HybridScheduler(), None, is_recorded=False)
@@ -70,7 +76,10 @@ class Linearization:
 
     def times(self, vector: NDArray) -> NDArray:
         """Return F_x times a vector."""
-        return self.space.join(self._pushed(self.unknowns, self.space.split(vector)))
+        try:
+            return self.space.join(self._pushed(self.unknowns, self.space.split(vector)))
+        except NotDifferentiableError:  # Some ops have no forward sweep, such as loops that keep states.
+            return np.asarray(self.matrix() @ vector)
 
     def transposed_times(self, vector: NDArray) -> NDArray:
         """Return the transpose of F_x times a vector."""
@@ -80,10 +89,18 @@ class Linearization:
         """Return F_p times a tangent of one parameter: arrays, or batches for a batch."""
         return self._pushed([self.parameters[position]], [tangent])
 
-    def pull(self, cotangents: Sequence[NDArray], is_batch: bool) -> list[Any]:
-        """Return the transpose of F_p times cotangents of F: for each parameter an array, or a batch of them."""
+    def pull(self, cotangents: Sequence[NDArray], is_batch: bool, needs: Sequence[bool]) -> list[Any]:
+        """Return the transpose of F_p times cotangents of F: an array or a batch of them for each parameter in `needs`.
+
+        Others get zeros.
+        """
         batches = [BatchedTensor.of(c) for c in cotangents] if is_batch else cotangents
-        return self._pulled(batches, self.parameters)
+        wanted = [x for x, is_needed in zip(self.parameters, needs, strict=True) if is_needed]
+        found = iter(self._pulled(batches, wanted))
+        return [
+            next(found) if is_needed else np.zeros(x.shape, x.dtype)
+            for x, is_needed in zip(self.parameters, needs, strict=True)
+        ]
 
     def _pushed(self, sources: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         seeds = [(link_of(source), t) for source, t in zip(sources, tangents, strict=True)]

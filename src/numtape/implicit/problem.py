@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
+from ..core.context import current
 from ..core.value import Value, wrap
 from ..errors import GradientError, LinearAlgebraError
 from ..tensors import Tensor
@@ -14,6 +15,7 @@ from .equations import Equation
 from .linearization import Linearization
 from .solvers import norm
 from .systems import System
+from .traces import Trace
 
 #: From a start and arguments to the answer, as vectors.
 Solve = Callable[[NDArray, tuple[Any, ...]], NDArray]
@@ -28,19 +30,27 @@ class Problem:
         args: the arguments of the function; their float tensors are parameters.
         linear: the method for linear systems.
         captured: tensors that the function takes from outside, parameters too, if they are known.
+        origin: of a linear system with F_x, the problem of F; its arguments begin with a right-hand side and with x.
     """
 
     def __init__(
-        self, equation: Equation, solve: Solve, args: tuple[Any, ...], linear: str, captured: Sequence[Value] = ()
+        self,
+        equation: Equation,
+        solve: Solve,
+        args: tuple[Any, ...],
+        linear: str,
+        captured: Sequence[Value] = (),
+        origin: "Problem | None" = None,
     ) -> None:
         self.equation = equation
         self.solve = solve
         self.args = args
         self.linear = linear
         self.captured = captured
-        #: Of the first run: the answer, until it is recorded, and F there.
+        self.origin = origin
+        #: Of the first run: the answer, until it is recorded, and what F did there.
         self.fresh: list[NDArray] | None = None
-        self.residual: NDArray | None = None
+        self.trace: Trace | None = None
 
     def __repr__(self) -> str:
         return f"<{self.equation.name} of {self.equation.space.size} unknowns>"
@@ -50,9 +60,11 @@ class Problem:
         args = detached(self.args)
         space = self.equation.space
         self.fresh = space.split(self.solve(space.join(space.start), args))
-        point = Linearization(self.equation, self.fresh, args, captured=None)
-        self.residual = point.residual
+        is_traced = current().grad
+        point = Linearization(self.equation, self.fresh, args, captured=None, is_traced=is_traced)
         self.captured = point.captured
+        if is_traced and (self.captured or tensors_of(self.args)):
+            self.trace = point.trace()
 
     def operands(self) -> list[Any]:
         """Return all parameters; from now on they are held by whoever has them."""
@@ -65,28 +77,38 @@ class Problem:
         args: tuple[Any, ...] = with_tensors(self.args, operands[: len(operands) - len(self.captured)])
         return args
 
-    def system(self, x: Sequence[NDArray], operands: Sequence[NDArray], needs: Sequence[bool]) -> System:
-        """Return the linear system at the answer, on a fresh recording that tracks the operands in `needs`."""
-        args = self.filled([wrap(Tensor, np.asarray(operand)) for operand in operands])
-        # The linear systems of higher orders differentiate by arguments of theirs.
-        point = Linearization(self.equation, x, args, self.captured, needs if self.residual is not None else None)
+    def system(self, x: Sequence[NDArray], operands: Sequence[NDArray]) -> System:
+        """Return the linear system at the answer, on a fresh recording, checked."""
+        point, args = self.linearized(x, operands)
         system = System(point, self.linear, self.equation.is_minimum)
-        if self.residual is not None:
-            self._check_same(point)
+        if self.origin is None:
             system.check_regular()
             _check_regular(system, args)
+        else:
+            # What was solved with its matrix was checked then.
+            self.origin.check_again(operands, len(x))
         return system
 
-    def _check_same(self, point: Linearization) -> None:
-        """Raise if the function gives something else than when the equation was solved."""
-        assert self.residual is not None
-        before, now = norm(self.residual), point.residual
-        if not norm(now - self.residual) <= 1e3 * before + np.sqrt(self.equation.space.eps):
+    def check_again(self, operands: Sequence[NDArray], unknowns: int) -> None:
+        """Raise unless F does what it did; `operands` are those of a linear system with F_x."""
+        x, own = operands[unknowns : 2 * unknowns], operands[2 * unknowns :]
+        if self.origin is None:
+            self.linearized(x, own)
+        else:
+            self.origin.check_again(own, len(x))
+
+    def linearized(self, x: Sequence[NDArray], operands: Sequence[NDArray]) -> tuple[Linearization, tuple[Any, ...]]:
+        """Return a fresh recording of F, checked, and the arguments that it got."""
+        args = self.filled([wrap(Tensor, np.asarray(operand)) for operand in operands])
+        point = Linearization(self.equation, x, args, self.captured, is_traced=self.trace is not None)
+        difference = None if self.trace is None else self.trace.difference(point.trace())
+        if difference is not None:
             raise GradientError(
-                f"{self.equation.title} gave another result at the answer when it ran again for its derivative: |F| is "
-                f"{norm(now):.1e} and was {before:.1e}. It must depend on its arguments and on what does not change; "
-                "pass what changes as an argument."
+                f"{self.equation.title} did something else when it ran again for its derivative, from {difference} on: "
+                "another number entered, or another op ran. It must depend on its arguments and on what does not "
+                "change; pass what changes as an argument."
             )
+        return point, args
 
 
 def _check_regular(system: System, args: tuple[Any, ...]) -> None:

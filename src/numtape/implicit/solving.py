@@ -146,11 +146,18 @@ def linear_solve(matrix: Any, b: Any, *args: Any, is_positive: bool = False, lin
     """
     name = "linear_solve"
     check_method(name, linear)
+    if hasattr(matrix, "tocsr") or hasattr(matrix, "matvec"):
+        what = "a sparse matrix" if hasattr(matrix, "tocsr") else "a linear operator of SciPy's"
+        raise OperandError(
+            f"{name}: matrix is {what}, whose products are not recorded; pass numtape.interop.scipy.linear_operator of "
+            "it, or use numtape.interop.scipy.spsolve."
+        )
     if not callable(matrix):
+        matrix, b = (np.asarray(x, np.float64) if isinstance(x, list | tuple) else x for x in (matrix, b))
         args, matrix = (matrix, *args), _times
     space = Space(name, "b", b)
     equation = Equation(name, matrix, space, _minus_right_side, is_positive, is_linear=True)
-    equation.matrix = "the matrix"
+    equation.matrix, equation.is_given = "the matrix", True
     watch_captured(matrix)
     solve = _checked_linear(equation, linear_solver(equation, linear))
     return space.as_given(answer(Problem(equation, solve, (b, *args), linear)))

@@ -136,11 +136,21 @@ class System:
 
     def _raise_negative(self, curvature: float) -> NoReturn:
         if self.is_positive:
-            raise_not_minimum(self.name, f"the curvature along one direction is {curvature:.1e}")
+            raise_not_positive(self.point.equation, f"the curvature along one direction is {curvature:.1e}")
         raise LinearAlgebraError(
             f"{self.name}: linear='cg' wants a symmetric positive definite derivative, but its curvature along one "
             f"direction is {curvature:.1e}; use linear='gmres' or linear='dense'."
         )
+
+
+def raise_not_positive(equation: Equation, why: str) -> NoReturn:
+    """Raise for a matrix that should be positive definite: as it was said to be, or as that of a minimum."""
+    if not equation.is_given:
+        raise_not_minimum(equation.name, why)
+    raise LinearAlgebraError(
+        f"{equation.name}: is_positive=True, but the matrix is not positive definite: {why}. Leave is_positive out, or "
+        "change the sign of both sides."
+    )
 
 
 def raise_not_minimum(name: str, why: str) -> NoReturn:
@@ -209,7 +219,8 @@ class Inverse:
             least = float(np.linalg.eigvalsh(symmetric)[0])
             if abs(least) <= 10 * eps * len(scaled):
                 raise_singular(self.equation, "an eigenvalue is zero")
-            raise_not_minimum(self.equation.name, f"an eigenvalue of the second derivative, scaled, is {least:.1e}")
+            what = self.equation.matrix if self.equation.is_given else "the second derivative"
+            raise_not_positive(self.equation, f"an eigenvalue of {what}, scaled, is {least:.1e}")
 
     def _times(self, b: NDArray, is_transposed: bool) -> NDArray:
         left, right, inverse = self.columns, self.rows, self._scaled

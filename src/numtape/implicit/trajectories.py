@@ -1,25 +1,29 @@
 """A differential equation and its solution at some times: solved without a tape, and recorded step by step."""
 
+from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from .. import tree
 from .._typing import NDArray
 from ..arguments import title
+from ..core.context import current
 from ..core.gradients import link_of
+from ..core.stream import Stream
 from ..core.value import Value, wrap
-from ..errors import ShapeError
+from ..errors import GradientError, ShapeError
 from ..ops import stack
 from ..ops.casting import alias
 from ..tensors import Tensor
-from ..transforms.loop_states import tensors_of, with_tensors
+from ..transforms.loop_states import checksum, detached, tensors_of, with_tensors
 from ..transforms.loops import checkpoint_loop
-from .capturing import Watcher, alone, on_tape
-from .equations import Space, as_output, stacked_alike
+from .capturing import Watcher, alone, on_tape, tracking, undoing
+from .equations import Space, as_output, stacked_alike, tracked_copy
 from .runge_kutta import Field, Leaves, Method, step
 from .stepping import Stepper
+from .traces import Results, Trace, trace_of
 
 NAME = "odeint"
 
@@ -116,6 +120,35 @@ class Trajectory:
             grid.append(ends)
         return found, grid
 
+    def trace(self, index: int, y: Leaves, args: tuple[Any, ...], captured: Sequence[Value]) -> Trace | None:
+        """Return how f computes the slope at one of the times, to compare with another run.
+
+        It draws the same random numbers each time, or there is no trace, if it draws from streams of its own.
+        """
+        start = [tracked_copy(part.array) for part in constants(y)]
+        own = with_tensors(args, [tracked_copy(value.array) for value in tensors_of(args)])
+        watcher, results = Watcher([*start, *tensors_of(own)]), Results()
+        with undoing() as others, tracking(captured), alone(grad=True), np.errstate(all="ignore"):
+            current().thread.stream = Stream(0)
+            with watcher, results:
+                slopes = self.right_side(self.times[index], start, own)
+            # What it takes there and was not known is no part of the slope's own history either.
+            sources = [*start, *tensors_of(own), *captured, *watcher.captured()]
+            return None if others.keys() - {current().thread.stream} else trace_of(slopes, sources, results.prints)
+
+    def check_trace(self, before: Trace | None, now: Trace | None) -> None:
+        """Raise if f did something else than when the equation was solved."""
+        difference = None if before is None or now is None else before.difference(now)
+        if difference is not None:
+            self.raise_changed(f"did something else when it ran again for the gradient, from {difference} on")
+
+    def raise_changed(self, what: str) -> NoReturn:
+        """Raise for a right side that reads something which has changed."""
+        raise GradientError(
+            f"{self.right_side.title} {what}. It reads something that has changed since the equation was solved: pass "
+            "that as an argument, or use gradient='unrolled', which runs it once."
+        )
+
     def record(
         self,
         y: Leaves,
@@ -142,28 +175,80 @@ class Trajectory:
         """
         state = [y, self.right_side(times[0], y, args) if self.method.passes_slope else []]
         found = [y]
-        for ends, start, stop in zip(grid, times[:-1], times[1:], strict=True):
-            stretch = _Stretch(self, ends, start, stop, args)
+        check = _Check(self, args, captured) if is_checkpointed else None
+        for index, (ends, start, stop) in enumerate(zip(grid, times[:-1], times[1:], strict=True)):
+            stretch = _Stretch(self, ends, start, stop, args, index, check)
             if is_checkpointed:
                 state = checkpoint_loop(stretch.take, state, len(ends) - 1, snapshots=self.snapshots)
             else:
                 state = stretch.unroll(state, captured, steps)
             found.append(state[0])
+        if check is not None:
+            check.note(state[0])
         return [stack(list(parts)) for parts in zip(*found, strict=True)]
+
+
+class _Check:
+    """What f does at the last time, for steps that are taken again."""
+
+    def __init__(self, trajectory: Trajectory, args: tuple[Any, ...], captured: Sequence[Value]) -> None:
+        self.trajectory = trajectory
+        # Held by whoever has them: numbers do here.
+        self.args = detached(args)
+        self.captured = captured
+        self.y: Leaves = []
+        self.trace: Trace | None = None
+        #: The stretch whose steps were taken again last.
+        self._last = 0
+
+    def note(self, y: Leaves) -> None:
+        """Note what f does, where the solution has ended."""
+        self.y = constants(y)
+        self.trace = self._now()
+
+    def run(self, stretch: int) -> None:
+        """Raise if f does something else; once in a sweep is enough, which comes by the last stretch first."""
+        is_first, self._last = stretch >= self._last, stretch
+        if is_first:
+            self.trajectory.check_trace(self.trace, self._now())
+
+    def _now(self) -> Trace | None:
+        return self.trajectory.trace(-1, self.y, self.args, self.captured)
 
 
 class _Stretch:
     """The steps between two times."""
 
-    def __init__(self, trajectory: Trajectory, ends: NDArray, start: Any, stop: Any, args: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        trajectory: Trajectory,
+        ends: NDArray,
+        start: Any,
+        stop: Any,
+        args: tuple[Any, ...],
+        index: int,
+        check: _Check | None,
+    ) -> None:
         self.trajectory = trajectory
         self.ends = ends
+        self.index = index
+        self.check = check
+        #: For each step that was taken, a number that tells the state after it.
+        self.sums = array("L")
         #: All that is differentiated by, besides the state and what f captures.
         self.parameters = (start, stop, args)
 
     def take(self, state: list[Leaves], number: int) -> list[Leaves]:
-        """Take one step."""
-        return self._step(state, number, self.parameters)[0]
+        """Take one step; taken again, it must lead to the same bits."""
+        after = self._step(state, number, self.parameters)[0]
+        if number == len(self.sums):
+            self.sums.append(checksum(after))
+            return after
+        if checksum(after) != self.sums[number]:
+            self.trajectory.raise_changed("gave other values when it ran again for gradient='checkpointed'")
+        if self.check is not None and number == len(self.sums) - 1:
+            self.check.run(self.index)  # Values may be the same where derivatives are not.
+        return after
 
     def unroll(self, state: list[Leaves], captured: Sequence[Value], steps: list[Step] | None) -> list[Leaves]:
         """Take all steps on the tape."""

@@ -31,7 +31,9 @@ def as_bounds(name: str, layout: Layout, bounds: Any, takes_pairs: bool = False)
             "in nt.no_grad()."
         )
     if hasattr(bounds, "lb"):
-        lower, upper = bounds.lb, bounds.ub
+        # Numbers stand there as arrays of one element.
+        sides = np.asarray(bounds.lb), np.asarray(bounds.ub)
+        lower, upper = [side.item() if side.size == 1 else side for side in sides]
     elif takes_pairs and _are_pairs(name, layout, bounds):
         lower, upper = [list(side) for side in zip(*bounds, strict=True)]
     elif isinstance(bounds, list | tuple) and len(bounds) == 2:

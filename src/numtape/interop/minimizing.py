@@ -1,5 +1,6 @@
 """`minimize`: SciPy's minimisers on functions of trees, with the derivatives that each method takes."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,7 @@ def minimize(
     bounds: Any = None,
     constraints: Any = (),
     tol: float | None = None,
-    callback: Callable[[Any], Any] | None = None,
+    callback: Callable[..., Any] | None = None,
     options: dict[str, Any] | None = None,
     **others: Any,
 ) -> Solution:
@@ -51,7 +52,9 @@ def minimize(
             SciPy's, `Bounds` or a pair for each element.
         constraints: as SciPy's, with functions of trees; their Jacobians are not asked for.
         tol: as SciPy's.
-        callback: is called with the point, as a tree, after each iteration; raise StopIteration to stop.
+        callback: is called with the point, as a tree, after each iteration; raise StopIteration to stop. As SciPy's,
+            one whose argument is called `intermediate_result` gets a result, of which x is a tree; and "trust-constr"
+            passes such a result second to one of two arguments.
         options: as SciPy's.
         **others: none; those of SciPy's that hold derivatives are refused, with a word on what to do.
 
@@ -107,9 +110,26 @@ def _derivatives(objective: Objective, kind: Any) -> dict[str, Any]:
     return {"jac": True, "hessp": objective.hessian_product if kind in _WITH_PRODUCTS or callable(kind) else None}
 
 
-def _as_callback(layout: Layout, callback: Callable[[Any], Any]) -> Callable[..., Any]:
+def _as_callback(layout: Layout, callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a callback of vectors, of the form that SciPy tells by its arguments."""
+
+    def shown(result: Any) -> Any:
+        return type(result)({**result, "x": layout.results(result["x"])})
+
+    parameters = list(inspect.signature(callback).parameters.values())
+    if [p.name for p in parameters] == ["intermediate_result"]:
+
+        def with_result(intermediate_result: Any) -> Any:
+            if isinstance(intermediate_result, np.ndarray):  # Some methods know points alone.
+                return callback(layout.results(intermediate_result))
+            return callback(intermediate_result=shown(intermediate_result))
+
+        return with_result
+    places = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    takes_state = places > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
     def called(vector: NDArray, *state: Any) -> Any:
-        return callback(layout.results(vector))
+        return callback(layout.results(vector), *(map(shown, state) if takes_state else ()))
 
     return called
 

@@ -20,6 +20,9 @@ def linear_operator(a: Any, shape: Shape | None = None) -> "Operator":
     the transpose, which a `LinearOperator` has if it has an ``rmatvec``. Both modes and any order work, and batches of
     (co)tangents are multiplied at once.
 
+    Matrices are copied: what is written to `a` later changes neither products nor derivatives of earlier ones. What a
+    `LinearOperator` computes is its own; it must not change until derivatives are taken.
+
     Args:
         a: a sparse matrix or array of `scipy.sparse`, a `scipy.sparse.linalg.LinearOperator`, a matrix; or a tuple
             (data, indices, indptr) in compressed rows, as `scipy.sparse.csr_array` takes it, whose data may be a
@@ -50,11 +53,12 @@ def linear_operator(a: Any, shape: Shape | None = None) -> "Operator":
     if sparse.issparse(a):
         check_matrix(name, a)
         _check_real(name, a.dtype)
-        rows = sparse.csr_array(a)
+        rows = sparse.csr_array(a, copy=True)
         values = rows.data if rows.dtype.kind == "f" else rows.data.astype(np.float64)
         return Sparse(values, Pattern(name, rows.indices, rows.indptr, rows.shape))
     try:
-        found = scipy_part(name, "sparse.linalg").aslinearoperator(a)
+        given = a.copy() if isinstance(a, np.ndarray) else a
+        found = scipy_part(name, "sparse.linalg").aslinearoperator(given)
     except (TypeError, ValueError) as error:
         raise OperandError(
             f"{name}: a is a {type(a).__name__}; it must be a sparse matrix, a LinearOperator, a matrix, or a tuple "
@@ -80,7 +84,7 @@ def sparse_parts(name: str, parts: tuple[Any, ...], shape: Shape | None) -> tupl
     if len(parts) != 3:
         raise ArgumentError(f"{name}: a is a tuple of {len(parts)}; it must be (data, indices, indptr).")
     values, indices, indptr = parts
-    values = values if isinstance(values, Value) else np.asarray(values, np.float64)
+    values = values if isinstance(values, Value) else np.array(values, np.float64)
     if shape is None:
         shape = (len(indptr) - 1, int(np.max(indices, initial=-1)) + 1)
     pattern = Pattern(name, indices, indptr, tuple(shape))
@@ -92,10 +96,14 @@ def sparse_parts(name: str, parts: tuple[Any, ...], shape: Shape | None) -> tupl
 class Operator:
     """A linear map that multiplies tensors: ``L @ x``, ``x @ L``, ``L.T``."""
 
-    #: NumPy's arrays leave ``array @ L`` to us.
-    __array_ufunc__ = None
-
     shape: Shape
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Multiply, where NumPy is asked to."""
+        if ufunc is not np.matmul or method != "__call__" or kwargs:
+            return NotImplemented
+        left, right = inputs
+        return left.__matmul__(right) if isinstance(left, Operator) else right.__rmatmul__(left)
 
     def apply(self, x: Any) -> Any:
         """Return the product with a vector, or with a stack of matrices."""

@@ -28,8 +28,9 @@ class Pattern:
 
     def __init__(self, name: str, indices: Any, indptr: Any, shape: Shape) -> None:
         self.name = name
-        self.columns = np.asarray(indices)
-        self.starts = np.asarray(indptr)
+        # Copies, since the caller's may be overwritten before derivatives are taken.
+        self.columns = np.array(indices)
+        self.starts = np.array(indptr)
         self.shape = shape
         self.size = len(self.columns)
         if self.starts.shape != (shape[0] + 1,) or self.columns.ndim != 1 or self.starts[-1] != self.size:
@@ -39,6 +40,10 @@ class Pattern:
             )
         if self.size and not (self.columns.min() >= 0 and self.columns.max() < shape[1]):
             raise ArgumentError(f"{name}: an index lies outside of the {shape[1]} columns of the matrix.")
+        if self.starts[0] != 0 or np.any(np.diff(self.starts) < 0):
+            raise ArgumentError(
+                f"{name}: indptr must begin with 0 and never fall, since it says where each row begins."
+            )
         self.rows = np.repeat(np.arange(shape[0]), np.diff(self.starts))
 
     def matrix(self, values: NDArray) -> Any:

@@ -20,7 +20,8 @@ _SCALINGS = 5
 def spsolve(a: Any, b: Any) -> Any:
     """Return the solution x of ``a @ x = b`` for a sparse matrix, by one sparse factorisation.
 
-    The adjoint is one more solve, with the transpose and the same factors. Both modes and any order work.
+    The adjoint is one more solve, with the transpose and the same factors. Both modes and any order work. The matrix is
+    copied: what is written to it later does not change derivatives.
 
     Args:
         a: a square sparse matrix or array of `scipy.sparse`; or a tuple (data, indices, indptr) in compressed rows,
@@ -41,6 +42,8 @@ def spsolve(a: Any, b: Any) -> Any:
         array([-0.375, -0.25 , -0.25 ])
     """
     name = "spsolve"
+    if hasattr(b, "tocsr"):
+        raise OperandError(f"{name}: b is a sparse matrix; it must be a tensor or an array. Pass its toarray().")
     b = b if isinstance(b, Value) else np.asarray(b)
     if isinstance(a, tuple):
         length = b.shape[0 if b.ndim == 1 else -2] if b.ndim else 0
@@ -53,7 +56,7 @@ def spsolve(a: Any, b: Any) -> Any:
                 "Use nt.solve for dense matrices."
             )
         check_matrix(name, a)
-        rows = sparse.csr_array(a)
+        rows = sparse.csr_array(a, copy=True)
         values, pattern = rows.data, System(name, rows.indices, rows.indptr, rows.shape)
     if pattern.shape[0] != pattern.shape[1]:
         raise ShapeError(f"{name}: a has shape {pattern.shape}; it must be square.")

@@ -175,7 +175,7 @@ class _Loop:
         places = Places(self.length, self.snapshots)
         tape = RecordingTape(current().watch_all)
         # What is inside concerns those around no more than what is inside of an op.
-        scopes = tuple(scope for scope in current().scopes if not isinstance(scope, Watcher))
+        scopes = tuple(x for x in current().scopes if not (isinstance(x, Watcher) or getattr(x, "skips_loops", False)))
         tapes = (tape,) if self.is_on_tape else ()
         with entered(tapes=tapes, watch_all=tape.watch_all, scopes=scopes), self._noting_draws():
             number = 0

@@ -20,6 +20,8 @@ def as_array(name: str, title: str, given: Any) -> NDArray:
                 f"{name}: {title} is a tracked tensor, but it is taken as a constant; pass its detach()."
             )
         given = given.array
+    if hasattr(given, "toarray"):  # A sparse matrix.
+        given = given.toarray()
     return np.asarray(given, np.float64)
 
 

@@ -8,6 +8,8 @@ import numpy as np
 from .. import tree
 from ..api import gradients_of
 from ..arguments import title
+from ..core.context import current
+from ..core.effects import effects
 from ..core.value import Value, wrap
 from ..errors import OperandError, ShapeError
 from ..lifted import BatchedTensor
@@ -22,7 +24,8 @@ def per_sample_gradients(function: Callable[..., Any], parameters: Any, *samples
     """Return the gradient of each sample's loss by the parameters, along a new first axis.
 
     The function is written for one sample. It runs once, on all samples at once, and one reverse sweep brings all
-    gradients. A function that must look at the numbers themselves, as in ``if loss > 1``, runs sample by sample.
+    gradients. A function that must look at the numbers themselves, as in ``if loss > 1``, or that draws random numbers
+    with nt, runs sample by sample.
 
     Args:
         function: takes the parameters and one sample, and returns its loss, a scalar.
@@ -49,11 +52,24 @@ def per_sample_gradients(function: Callable[..., Any], parameters: Any, *samples
         return _members(function, function(lifted, *tree.map(_lifted, samples)), count).sum()
 
     total.__name__ = title(function)
-    try:
-        return gradients_of(_NAME, total, 0, False)(shared)[1]
-    except Exception:
-        # It may want to see numbers, which are there for one sample at a time; whatever else is wrong shows there too.
-        return _one_by_one(function, parameters, samples, count)
+    thread = current().thread
+    outer, drawn = thread.drawn, dict[Any, dict[str, Any]]()
+    thread.drawn = drawn
+    found = None
+    with effects() as seen:
+        try:
+            found = gradients_of(_NAME, total, 0, False)(shared)[1]
+        except Exception:
+            pass  # It may want to see numbers, which are there for one sample at a time; other errors show there too.
+        finally:
+            thread.drawn = outer
+    if found is not None and not drawn:
+        return found
+    # Random numbers that were drawn once would be the same for all samples.
+    for stream, place in drawn.items():
+        stream.go_to(place)
+    seen.undo()
+    return _one_by_one(function, parameters, samples, count)
 
 
 def _one_by_one(function: Callable[..., Any], parameters: Any, samples: Any, count: int) -> Any:
