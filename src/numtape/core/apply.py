@@ -24,7 +24,7 @@ from ..kernels.halves import to_float32
 from ..kernels.memory import keep_freed_memory
 from .context import State, casting, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure, same
-from .record import Record, call_site, next_index, note, user_files
+from .record import Record, call_site, is_users, latest, next_index, note
 from .value import Lifted, Value, Version, wrap
 from .write import link_version, read_stamp
 
@@ -314,7 +314,7 @@ def new_record(
     made.cell = state.context.cell
     frame = _getframe(depth)
     made.code = code = frame.f_code
-    if user_files.get(code.co_filename):
+    if code is latest.code or is_users(code):
         made.lasti = frame.f_lasti
     else:
         made.code, made.lasti = call_site(frame)

@@ -17,7 +17,7 @@ from .apply import apply, explain, new_record, tracked_operands, wrap_parts
 from .context import peek
 from .inplace import write_op
 from .op import Op
-from .record import Record, call_site, next_index, user_files
+from .record import Record, call_site, is_users, latest, next_index
 from .value import Value
 from .write import link_version
 
@@ -89,7 +89,7 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
                 made.cell = state.context.cell
                 frame = _getframe(2)
                 made.code = code = frame.f_code
-                if user_files.get(code.co_filename):
+                if code is latest.code or is_users(code):
                     made.lasti = frame.f_lasti
                 else:
                     made.code, made.lasti = call_site(frame)
@@ -160,7 +160,7 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
                 return _in_general(op, a, b, is_swapped, is_operator)
             if kind is float or kind is int:
                 n = None
-                y = _CONSTANTS[dtype].get(b)
+                y = (_FLOAT64 if dtype is float64 else _FLOAT32).get(b)
                 if y is None:
                     y = _constant(op, x, b)
                 b = y
@@ -220,7 +220,7 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
         made.cell = state.context.cell
         frame = _getframe(depth)
         made.code = code = frame.f_code
-        if user_files.get(code.co_filename):
+        if code is latest.code or is_users(code):
             made.lasti = frame.f_lasti
         else:
             made.code, made.lasti = call_site(frame)
@@ -269,7 +269,9 @@ def is_operand(x: Any) -> bool:
 
 
 #: Numbers met as operands, as arrays of the other operand's dtype: NumPy takes these twice as fast.
-_CONSTANTS: dict[Dtype, dict[float, Any]] = {float32: {}, float64: {}}
+_FLOAT32: dict[float, Any] = {}
+_FLOAT64: dict[float, Any] = {}
+_CONSTANTS: dict[Dtype, dict[float, Any]] = {float32: _FLOAT32, float64: _FLOAT64}
 _MOST_CONSTANTS = 4096
 
 

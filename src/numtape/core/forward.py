@@ -88,7 +88,7 @@ def push_all(
                         pushed = tangent
                     elif reads is not None:
                         operand = links[reads]
-                        if type(operand) is not _ndarray or operand.ndim:
+                        if type(operand) is not _ndarray:
                             operand = read(record, reads)
                         pushed = function(tangent, operand)
                     else:

@@ -40,6 +40,26 @@ _COMMANDS = _PACKAGE + "cli"
 user_files: dict[str, bool] = {}
 
 
+class _Latest:
+    """The user's code that ran an op last: most often it runs the next one too, and a comparison beats a look-up."""
+
+    __slots__ = ("code",)
+
+    def __init__(self) -> None:
+        self.code: CodeType | None = None
+
+
+latest = _Latest()
+
+
+def is_users(code: CodeType) -> bool:
+    """Say whether code is known to lie outside of the package; if so, it is the latest."""
+    if user_files.get(code.co_filename):
+        latest.code = code
+        return True
+    return False
+
+
 def call_site(frame: FrameType) -> tuple[CodeType, int]:
     """Return code object and instruction offset of the first frame outside of the package, from `frame` on outward.
 

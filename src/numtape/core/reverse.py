@@ -118,12 +118,12 @@ def reverse(
                 g = _noted(record, g, sources is None and on_step is None)
             reader.current = g
             op = record.op
+            links = record.inputs
             plan = op.plans.get(record.needs)
             if plan is None or on_step is not None:
                 _pull_any(record, g, reader, cotangents, on_step)
             else:
                 # The common case, one or two operands: the same as `_pull_any`, without its generality.
-                links = record.inputs
                 for position, function, reads, rule in plan:
                     link = links[position]
                     if useful is not None and link not in useful and link not in wanted:  # type: ignore[operator]
@@ -132,10 +132,16 @@ def reverse(
                     is_whole = record.shape == like.shape
                     if function is None:
                         cotangent = g
+                        if is_whole and record.dtype is like.dtype:  # As most often: it fits as it is.
+                            if link not in cotangents:
+                                cotangents[link] = g
+                            else:
+                                accumulate(cotangents, link, g)
+                            continue
                     elif reads is not None:
                         operand = links[reads]
-                        # A number; everything else may be dropped, overwritten, half or in need of wrapping.
-                        if type(operand) is not _ndarray or operand.ndim:
+                        # A number or an array; a tensor may be dropped, overwritten, half or in need of wrapping.
+                        if type(operand) is not _ndarray:
                             operand = read(record, reads)
                         if is_whole or not rule.is_product or not (type(operand) is type(g) is _ndarray):
                             cotangent = function(g, operand)
@@ -163,8 +169,11 @@ def reverse(
             if free:
                 record.array = None
                 record.cell = FREED
-                if record.needs != (1 << len(record.inputs)) - 1:
-                    _free_operands(record)
+                if plan is None or len(plan) != len(links):
+                    # There is nothing to free in a number beside the only other operand.
+                    last = links[-1]
+                    if type(last) is not _ndarray or last.ndim or len(links) > 2:
+                        _free_operands(record)
     for observer in observers:
         observer.on_end()
     # What is left belongs to leaves; a seed that is itself a wanted leaf is among them.
@@ -194,14 +203,16 @@ def graph_of(targets: Sequence[Link], ends: Set[Link] = frozenset()) -> Graph:
     if leaves or ends:
         found.difference_update(leaves, ends)
     stack: list[Any] = list(found)
+    found |= ends  # As if they had been looked at.
     while stack:
         for link in stack.pop().inputs:
             if type(link) is Record:
-                if link not in found and link not in ends:
+                if link not in found:
                     found.add(link)
                     stack.append(link)
             elif type(link) is not _ndarray:
                 leaves.append(link)
+    found -= ends
     return sorted(found, key=_index, reverse=True), leaves
 
 

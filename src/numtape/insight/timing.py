@@ -19,7 +19,7 @@ import numpy as np
 from ..core.context import Observer
 from ..core.declare import registry
 from ..core.op import Op, every_op
-from ..core.record import Record, call_site, next_index, user_files
+from ..core.record import Record, call_site, is_users, latest, next_index, user_files
 
 #: Operations and bytes of a run, from its shapes; None if it was too short.
 Work = tuple[int, int] | None
@@ -136,10 +136,10 @@ def _timed_single(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
         end = clock()
         frame = _getframe(2)
         code = frame.f_code
-        if code is _last_code:
+        if code is latest.code or is_users(code):
             lasti = frame.f_lasti
         else:
-            code, lasti = _site(frame)
+            code, lasti = call_site(frame)
         log.write((op, begin, end, code, lasti, None if end - begin < SHORT_SECONDS else _work(op, (x,), {}, result)))
         return result
 
@@ -158,10 +158,10 @@ def _timed_pair(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
         end = clock()
         frame = _getframe(2)
         code = frame.f_code
-        if code is _last_code:
+        if code is latest.code or is_users(code):
             lasti = frame.f_lasti
         else:
-            code, lasti = _site(frame)
+            code, lasti = call_site(frame)
         log.write((op, begin, end, code, lasti, None if end - begin < SHORT_SECONDS else _work(op, (a, b), {}, result)))
         return result
 
@@ -178,25 +178,12 @@ def _timed(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
         begin = clock()
         result = forward(*operands, **params)
         end = clock()
-        code, lasti = _site(_getframe(1))
+        code, lasti = call_site(_getframe(1))
         work = None if end - begin < SHORT_SECONDS else _work(op, operands, params, result)
         log.write((op, begin, end, code, lasti, work))
         return result
 
     return timed
-
-
-#: The user's code that ran the last op: most often it runs the next one too, and a comparison is faster than a search.
-_last_code: CodeType | None = None
-
-
-def _site(frame: FrameType) -> Site:
-    """Return the user's code object and instruction, from `frame` on outward."""
-    global _last_code
-    site = call_site(frame)
-    if user_files.get(site[0].co_filename):
-        _last_code = site[0]
-    return site
 
 
 def _work(op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any) -> Work:
