@@ -66,14 +66,13 @@ def call_site(frame: FrameType) -> tuple[CodeType, int]:
     It keeps no frame and resolves no line; `describe_site` does, when asked.
     """
     while True:
-        filename = frame.f_code.co_filename
-        is_users = user_files.get(filename)
-        if is_users is None:
-            is_users = not filename.startswith(_PACKAGE) or filename.startswith(_COMMANDS)
-            user_files[filename] = is_users
+        code = frame.f_code
+        filename = code.co_filename
+        if filename not in user_files:
+            user_files[filename] = not filename.startswith(_PACKAGE) or filename.startswith(_COMMANDS)
         outer = frame.f_back
-        if is_users or outer is None:
-            return frame.f_code, frame.f_lasti
+        if is_users(code) or outer is None:
+            return code, frame.f_lasti
         frame = outer
 
 
