@@ -10,7 +10,7 @@ from .._typing import NDArray
 from ..core.batching import Batched
 from ..core.forward import forward
 from ..core.gradients import link_of
-from ..core.reverse import reverse
+from ..core.reverse import Graph, graph_of, reverse
 from ..core.value import Value
 from ..errors import NotDifferentiableError
 from ..jacobians import matrix_blocks
@@ -57,6 +57,8 @@ class Linearization:
                 self._outs = equation.residual(self.unknowns, args)
             if captured is not None:
                 check_known(equation.title, watcher)
+        #: What F is made of, found once for all products.
+        self._graph: Graph | None = None
         #: The tracked tensors that the function took from outside and that were not known.
         self.captured = watcher.captured()
 
@@ -109,7 +111,9 @@ class Linearization:
 
     def _pulled(self, cotangents: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
         seeds = [(link_of(out), c) for out, c in zip(self._outs, cotangents, strict=True) if out.node is not None]
-        found = reverse(seeds, [link_of(source) for source in sources])
+        if self._graph is None:
+            self._graph = graph_of([link for link, _ in seeds])
+        found = reverse(seeds, [link_of(source) for source in sources], graph=self._graph)
         return [
             np.zeros(source.shape, source.dtype) if (c := found.get(link_of(source))) is None else c
             for source in sources

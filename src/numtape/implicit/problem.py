@@ -51,6 +51,8 @@ class Problem:
         #: Of the first run: the answer, until it is recorded, and what F did there.
         self.fresh: list[NDArray] | None = None
         self.trace: Trace | None = None
+        #: Whether the linear system at the answer was found to be one that can be solved.
+        self.is_regular = False
 
     def __repr__(self) -> str:
         return f"<{self.equation.name} of {self.equation.space.size} unknowns>"
@@ -82,8 +84,11 @@ class Problem:
         point, args = self.linearized(x, operands)
         system = System(point, self.linear, self.equation.is_minimum)
         if self.origin is None:
-            system.check_regular()
-            _check_regular(system, args)
+            # The answer is what it is, however many derivatives of it are taken.
+            if not self.is_regular:
+                system.check_regular()
+                _check_regular(system, args)
+                self.is_regular = True
         else:
             # What was solved with its matrix was checked then.
             self.origin.check_again(operands, len(x))

@@ -121,6 +121,8 @@ class System:
             return self.inverse.weakest(), self.inverse.rows
         if self._weak_side is None:
             return None
+        if self.is_positive:  # Symmetric: both sides are one, and it was a step already.
+            return self._weak_side, np.ones_like(self._weak_side)
         size = float(np.abs(self._weak_side).max())
         found = self._iterated(self._weak_side / size, False, 0.05)
         weights = np.ones_like(found.x)
