@@ -205,3 +205,23 @@ def test_the_gradient_of_the_huber_loss_is_the_error_within_delta():
 def test_the_angle_has_its_slope_at_any_size():
     for size in (1e-170, 1e-20, 1.0, 1e20, 1e160):
         assert nt.grad(lambda y, size=size: nt.atan2(y, size))(size) == pytest.approx(0.5 / size)
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200, 1e-305])
+@pytest.mark.parametrize("axis", [None, 0])
+def test_a_norm_whose_squares_leave_the_range_is_right(scale, axis):
+    x = np.array([3.0, 4.0]) * scale
+    value, gradient = nt.value_and_grad(lambda x: nt.norm(x, axis=axis))(x)
+    np.testing.assert_allclose(value, 5.0 * scale, rtol=1e-15)
+    np.testing.assert_allclose(gradient, [0.6, 0.8], rtol=1e-15)
+
+
+def test_norms_of_float32_do_not_overflow_before_they_must():
+    x = nt.tensor([3e25, 4e25], requires_grad=True)
+    nt.norm(x).backward()
+    np.testing.assert_allclose(x.grad, [0.6, 0.8], rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", ["fro", "nuc", 2, -2, 1, -1, INF])
+def test_matrix_norms_of_zeros_have_the_gradient_zero(order):
+    assert not gradients(lambda x: nt.norm(x, ord=order, axis=(-2, -1)), np.zeros((2, 3, 3)))[0].any()

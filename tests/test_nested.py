@@ -147,3 +147,34 @@ def test_keep_all_works_with_several_outputs():
         loss = (q * q).sum() + r.sum()
     grads = tape.backward(loss, keep="all")
     assert grads[r].shape == (2, 2)
+
+
+def test_arrays_give_arrays_inside_of_tapes_and_transforms_that_they_have_nothing_to_do_with():
+    def f(x):
+        return ((x - 3.0) ** 2).sum()
+
+    def kinds():
+        x = np.ones(2)
+        value, gradient = nt.value_and_grad(f)(x)
+        pushed = nt.jvp(f, (x,), (x,))
+        pulled = nt.vjp(f, x)
+        return [
+            type(each)
+            for each in (value, gradient, nt.hessian(f)(x), *pushed, pulled[0], pulled[1](1.0)[0], nt.grad(f)(x))
+        ]
+
+    outside = kinds()
+    assert nt.Tensor not in outside
+    with nt.Tape():
+        assert kinds() == outside
+    seen = []
+    nt.grad(lambda y: seen.append(kinds()) or y * y)(2.0)
+    assert seen == [outside]
+
+
+def test_what_a_function_captures_still_counts_inside_of_a_tape():
+    w = nt.tensor([1.0, 2.0], dtype="float64")
+    with nt.Tape() as tape:
+        slope = nt.grad(lambda x: (w * x * x).sum())(np.ones(2))
+    assert isinstance(slope, nt.Tensor)
+    assert tape.gradient(slope, w).tolist() == [2.0, 2.0]

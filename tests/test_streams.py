@@ -89,3 +89,15 @@ def test_a_dropout_record_holds_key_and_counter():
     assert set(record.params) == {"p", "key", "counter"}
     y.sum().backward()
     assert x.grad.tolist() == y.tolist()
+
+
+def test_shapes_are_tuples_or_separate_integers_and_everything_has_a_name():
+    for shape in (((2, 3),), (2, 3)):
+        for drawn in (nt.normal(0.0, 1.0, *shape, name="x"), nt.uniform(0.0, 1.0, *shape, name="x")):
+            assert (drawn.shape, drawn.name) == ((2, 3), "x")
+        assert nt.randint(0, 5, *shape, name="x").shape == (2, 3)
+    assert nt.normal(0.0, 1.0, shape=(2,)).shape == (2,)
+    order = nt.permutation(4, rng=0, dtype="float64", requires_grad=True, name="order")
+    assert (order.name, order.requires_grad, sorted(order.tolist())) == ("order", True, [0.0, 1.0, 2.0, 3.0])
+    with pytest.raises(nt.errors.DtypeError):
+        nt.randint(0, 3, 2, requires_grad=True)

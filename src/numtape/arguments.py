@@ -139,13 +139,10 @@ def _check_float(name: str, dtype: Any, number: int) -> None:
 
 
 def is_tracked_outside(inputs: Arguments) -> bool:
-    """Say whether the result of a transform must be differentiable itself: something around it differentiates."""
-    state = current()
-    if not state.grad:
-        return False
-    if state.transforms or any(tape.watch_all or tape.watched for tape in state.tapes):
-        return True
-    return inputs.has_tensors and any(isinstance(x, Value) and x.node is not None for x in inputs.given)
+    """Say whether something around a transform differentiates by its arguments, so that its result must be tracked."""
+    return (
+        current().grad and inputs.has_tensors and any(isinstance(x, Value) and x.node is not None for x in inputs.given)
+    )
 
 
 def must_record(inputs: Arguments, is_tracked: bool, outs: Sequence[Any]) -> bool:

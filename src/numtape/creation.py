@@ -367,20 +367,21 @@ def rand(
 def uniform(
     low: float = 0.0,
     high: float = 1.0,
+    *lengths: Any,
     shape: Any = (),
     dtype: DtypeLike = None,
     requires_grad: bool = False,
     name: str | None = None,
     rng: Any = None,
 ) -> Tensor:
-    """Return random numbers, uniform in [low, high).
+    """Return random numbers, uniform in [low, high); the shape is given as a tuple or as separate integers.
 
     Example:
         >>> nt.uniform(-1.0, 1.0, (2, 3), rng=0).shape
         (2, 3)
     """
     _number("uniform", "low", low), _number("uniform", "high", high)
-    return _uniform("uniform", low, high, _shape("uniform", (shape,)), dtype, requires_grad, name, rng)
+    return _uniform("uniform", low, high, _shape("uniform", lengths or (shape,)), dtype, requires_grad, name, rng)
 
 
 def _uniform(
@@ -407,13 +408,14 @@ def randn(
 def normal(
     mean: float = 0.0,
     std: float = 1.0,
+    *lengths: Any,
     shape: Any = (),
     dtype: DtypeLike = None,
     requires_grad: bool = False,
     name: str | None = None,
     rng: Any = None,
 ) -> Tensor:
-    """Return random numbers of a normal distribution.
+    """Return random numbers of a normal distribution; the shape is given as a tuple or as separate integers.
 
     Example:
         >>> nt.normal(5.0, 0.1, (3,), rng=0).shape
@@ -422,7 +424,7 @@ def normal(
     _number("normal", "mean", mean)
     if _number("normal", "std", std) < 0:
         raise ArgumentError(f"normal: std is {std!r}; a standard deviation is not negative.")
-    return _normal("normal", mean, std, _shape("normal", (shape,)), dtype, requires_grad, name, rng)
+    return _normal("normal", mean, std, _shape("normal", lengths or (shape,)), dtype, requires_grad, name, rng)
 
 
 def _normal(
@@ -434,8 +436,19 @@ def _normal(
     return _finish(np.asarray(mean + std * drawn).astype(chosen), requires_grad, name)
 
 
-def randint(low: int, high: int | None = None, shape: Any = (), dtype: DtypeLike = "int64", rng: Any = None) -> Tensor:
+def randint(
+    low: int,
+    high: int | None = None,
+    *lengths: Any,
+    shape: Any = (),
+    dtype: DtypeLike = "int64",
+    requires_grad: bool = False,
+    name: str | None = None,
+    rng: Any = None,
+) -> Tensor:
     """Return random integers from `low` (0 if only one bound is given) up to but not including `high`.
+
+    The shape is given as a tuple or as separate integers.
 
     Example:
         >>> nt.randint(0, 10, (4,), rng=0)
@@ -450,12 +463,19 @@ def randint(low: int, high: int | None = None, shape: Any = (), dtype: DtypeLike
         raise ArgumentError(f"randint: low is {low} and high is {high}; high must be larger.")
     if as_dtype(dtype).kind not in "iu":
         raise DtypeError(f"randint: draws integers, but dtype is {as_dtype(dtype)}; use uniform, or astype().")
-    size = _shape("randint", (shape,))
+    size = _shape("randint", lengths or (shape,))
     key, counter = stream_of(rng).take(math.prod(size))
-    return _finish(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), False, None)
+    return _finish(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), requires_grad, name)
 
 
-def permutation(n: int, rng: Any = None) -> Tensor:
+def permutation(
+    n: int,
+    rng: Any = None,
+    *,
+    dtype: DtypeLike = "int64",
+    requires_grad: bool = False,
+    name: str | None = None,
+) -> Tensor:
     """Return the integers 0 to n - 1 in random order.
 
     Example:
@@ -463,4 +483,5 @@ def permutation(n: int, rng: Any = None) -> Tensor:
         [0, 1, 2, 3]
     """
     key, counter = stream_of(rng).take(_count("permutation", "n", n))
-    return _finish(kernels.permutation(key, counter, n), False, None)
+    drawn = kernels.permutation(key, counter, n).astype(as_dtype(dtype), copy=False)
+    return _finish(drawn, requires_grad, name)

@@ -439,7 +439,7 @@ _ORDERS: tuple[Any, ...] = ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
 @composed(
     precision="widen",
     numpy=np.linalg.matrix_norm,
-    kinks="at 0 for 'fro', where the derivative is taken as 0; where singular values or sums are equal, or zero",
+    kinks="at 0, where the derivative is taken as 0; where singular values or sums are equal, or zero",
     samples=lambda: [
         *(sample(matrices_with(3, 2), ord=order) for order in _ORDERS),
         sample(matrices_with(3, 3)),

@@ -15,6 +15,7 @@ from .arithmetic import abs, sign
 from .casting import cast
 from .reductions import axis_out_of_bounds, max, min, positive_axes, restore_axes, share_among_ties, sum
 from .samples import rejected, sample, values
+from .searches import any
 from .selection import where
 from .shapes import permute, reshape
 from .spectra import svdvals
@@ -32,7 +33,7 @@ def _slope(weight: Array, x: Array, out: Array, ord: float, axis: Axis) -> Array
         return weight * sign(x)
     if math.isinf(ord):
         return share_among_ties(weight, abs(x), out, axis) * sign(x)
-    is_zero = out == 0.0
+    is_zero = out < np.finfo(out.dtype).tiny  # Or so small that nothing can be divided by it.
     safe = where(is_zero, 1.0, out)
     if ord == 2:
         return x * where(is_zero, 0.0, weight / safe)
@@ -62,6 +63,24 @@ def _scaled_norm(x: NDArray, ord: float, axis: Axis, keepdims: bool) -> NDArray:
     scale = np.where(np.isfinite(most) & (most > 0.0), most, 1.0)
     out = np.asarray(_add_reduce((size / scale) ** float(ord), axis=axis, keepdims=keepdims) ** (1.0 / float(ord)))
     return out * scale.reshape(out.shape)
+
+
+def _euclidean(x: NDArray, axis: Axis, keepdims: bool) -> Any:
+    with np.errstate(over="ignore", under="ignore"):
+        if axis is None and not keepdims:
+            flat = x.ravel(order="K")
+            square = flat.dot(flat)
+            least = most = square
+        else:
+            square = _add_reduce(np.square(x), axis=axis, keepdims=keepdims)
+            least, most = square.min(initial=np.inf), square.max(initial=0.0)
+    # Where squares vanish or overflow the norm itself need not.
+    is_in_range = least > _LEAST_SQUARE[x.dtype] and most < np.inf
+    return np.sqrt(square) if is_in_range else _scaled_norm(x, 2, axis, keepdims)
+
+
+#: Below this, squares of numbers that count may have lost digits.
+_LEAST_SQUARE = {np.dtype(t): float(np.finfo(t).tiny / np.finfo(t).eps) for t in (np.float32, np.float64)}
 
 
 def _nonzero_values(*shape: int) -> NDArray:
@@ -96,6 +115,7 @@ def _nonzero_values(*shape: int) -> NDArray:
         sample(np.array([[0.0, 1.0], [2.0, -1.0]]), ord=4, axis=1),
         sample(np.array([[0.0, 1.0], [2.0, -1.0]]), axis=1),
         sample(np.zeros((2, 3)), axis=1, skip_derivatives="the norm is 0"),
+        sample(np.array([[3e200, 4e-200], [4e200, 3e-200]]), axis=0, skip_derivatives="differences overflow"),
         sample(np.zeros((2, 3)), ord=3, axis=1, skip_derivatives="the norm is 0"),
         sample(_nonzero_values()),
         sample(_nonzero_values(1)),
@@ -133,10 +153,7 @@ def vector_norm(x: Array, /, *, ord: float = 2, axis: Axis = None, keepdims: boo
         norm_of = vector_norm if is_plain else _scaled_norm
         return rounded(np.asarray(norm_of(wide, ord=ord, axis=axis, keepdims=keepdims)), x.dtype)
     if ord == 2:
-        if axis is None and not keepdims:
-            flat = x.ravel(order="K")
-            return np.sqrt(flat.dot(flat))
-        return np.sqrt(_add_reduce(np.square(x), axis=axis, keepdims=keepdims))
+        return _euclidean(x, axis, keepdims)
     if ord == 0:
         return _add_reduce(x != 0, axis=axis, keepdims=keepdims, dtype=x.dtype)
     size = np.absolute(x)
@@ -157,6 +174,8 @@ def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> A
             raise ShapeError(f"norm: x has shape {np.shape(x)}; an empty matrix has no singular values to choose from.")
         others = tuple(i for i in range(ndim) if i not in (rows, columns))
         matrices = permute(x, (*others, rows, columns))
+        # The norm of zeros is a minimum, although singular vectors have a direction there too.
+        matrices = where(any(matrices != 0.0, axis=(-2, -1), keepdims=True), matrices, 0.0)
         is_half = matrices.dtype in HALVES
         # Singular values of halves are rounded once, after they are summed.
         s = svdvals(cast(matrices, np.float64) if is_half else matrices)
