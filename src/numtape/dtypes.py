@@ -84,6 +84,15 @@ def check_supported(dtype: Dtype) -> Dtype:
     )
 
 
+def check_unmasked(what: str, x: Any) -> None:
+    """Raise if something is a masked array. Messages begin with `what` it is."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise OperandError(
+            f"{what} is a masked array, whose mask would be ignored; pass x.filled(...), and choose elements with "
+            "nt.where."
+        )
+
+
 def plain_array(what: str, array: NDArray) -> NDArray:
     """Return an array as one of NumPy's own class and byte order; raise if its class gives its elements a meaning.
 
@@ -91,11 +100,7 @@ def plain_array(what: str, array: NDArray) -> NDArray:
     its own way.
     """
     if type(array) is not np.ndarray:
-        if isinstance(array, np.ma.MaskedArray):
-            raise OperandError(
-                f"{what} is a masked array, whose mask would be ignored; pass x.filled(...), and choose elements with "
-                "nt.where."
-            )
+        check_unmasked(what, array)
         if isinstance(array, np.matrix):
             raise OperandError(
                 f"{what} is an np.matrix, for which * is a matrix product; pass np.asarray(m), and multiply with @ or "

@@ -388,3 +388,25 @@ def test_a_sample_that_is_not_there_is_named(index):
         f"TensorDataset: there are no samples {index!r}; there are 3, "
         "by integers from 0 on, slices, or arrays of integers or bools."
     )
+
+
+MASKED = np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[True, False], [False, False]])
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: data.TensorDataset(MASKED), "TensorDataset: array 0"),
+        (lambda: data.TensorDataset([MASKED[0], MASKED[1]]), "a row of TensorDataset: array 0"),
+        (lambda: data.DataLoader({"x": MASKED}), "DataLoader: 'x'"),
+        (lambda: data.DataLoader(MASKED), "DataLoader: the data"),
+        (lambda: data.collate([np.ones(2), MASKED[0]]), "collate: sample 1 of the batch"),
+        (lambda: next(iter(data.DataLoader([(MASKED[0], 1)]))), "collate: sample 0 of the batch"),
+    ],
+)
+def test_a_mask_of_data_is_not_lost_silently(make, what):
+    with pytest.raises(OperandError) as caught:
+        make()
+    assert str(caught.value) == (
+        f"{what} is a masked array, whose mask would be ignored; pass x.filled(...), and choose elements with nt.where."
+    )

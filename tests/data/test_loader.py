@@ -313,11 +313,26 @@ def test_a_state_stays_where_an_interrupted_loop_stood():
     assert values(loader.load_state_dict(state)) == [[6, 7], [8]]
 
 
-def test_another_batch_size_goes_on_with_the_same_samples():
+def test_the_batch_size_changes_between_epochs_only():
+    loader = data.DataLoader(np.arange(N), batch_size=4, shuffle=True, rng=0)
+    other = data.DataLoader(np.arange(N), batch_size=7, shuffle=True)
+    next(iter(loader))
+    with pytest.raises(ArgumentError) as caught:
+        other.load_state_dict(loader.state_dict())
+    assert str(caught.value) == (
+        "DataLoader.load_state_dict: the state stands amid an epoch with batch_size=4 and this loader has "
+        "batch_size=7; the rest of the epoch would not be the rest. Change it between epochs."
+    )
+    list(loader)
+    assert samples(other.load_state_dict(loader.state_dict())) == samples(loader)
+
+
+def test_a_state_without_a_batch_size_goes_on_with_the_same_samples():
     loader = data.DataLoader(np.arange(N), batch_size=4, shuffle=True, rng=0)
     whole = samples(data.DataLoader(np.arange(N), N, shuffle=True, rng=0))
     next(iter(loader))
-    other = data.DataLoader(np.arange(N), batch_size=7, shuffle=True).load_state_dict(loader.state_dict())
+    older = {name: value for name, value in loader.state_dict().items() if name != "batch_size"}
+    other = data.DataLoader(np.arange(N), batch_size=7, shuffle=True).load_state_dict(older)
     assert samples(other) == whole[4:]
 
 

@@ -226,3 +226,26 @@ def test_padding_to_the_same_length_is_for_a_stride_of_one():
     with pytest.raises(ArgumentError) as caught:
         nn.Conv2d(4, 4, 3, stride=(1, 2), padding="same")
     assert str(caught.value) == "Conv2d: padding is 'same' and stride (1, 2); it is for a stride of 1."
+
+
+@pytest.mark.parametrize("padding_idx", [2, -1, np.int64(-1)])
+def test_the_row_of_padding_is_counted_from_the_end_if_negative(padding_idx):
+    table = nt.ones((3, 2), requires_grad=True)
+    F.embedding(np.array([0, 2, 2]), table, padding_idx).sum().backward()
+    assert table.grad.tolist() == [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("padding_idx", [3, -4, 1.0, True, "a"])
+def test_a_row_of_padding_that_is_none_is_named(padding_idx):
+    with pytest.raises(ArgumentError) as caught:
+        F.embedding(np.array([0]), nt.ones((3, 2)), padding_idx)
+    assert str(caught.value) == (
+        f"embedding: padding_idx is {padding_idx!r}; it must be an integer from -3 to 2, since there are 3 rows."
+    )
+
+
+def test_attention_is_hidden_by_a_mask_and_by_causality_together():
+    x = np.random.default_rng(0).normal(size=(3, 2))
+    mask = np.array([[True, True, True], [True, False, True], [False, True, True]])
+    both = F.scaled_dot_product_attention(x, x, x, mask, is_causal=True)
+    np.testing.assert_array_equal(both, F.scaled_dot_product_attention(x, x, x, mask & np.tri(3, dtype=bool)))

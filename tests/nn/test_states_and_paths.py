@@ -171,3 +171,16 @@ def test_an_input_of_another_world_is_named(x, message):
     with pytest.raises((DtypeError, OperandError)) as caught:
         nn.Linear(2, 2)(x)
     assert str(caught.value) == message
+
+
+def test_a_mask_of_a_state_is_not_lost_silently():
+    model = nn.Linear(2, 1)
+    before = model.weight.numpy(copy=True)
+    masked = np.ma.masked_array(np.ones((1, 2), np.float32), [[True, False]])
+    with pytest.raises(OperandError) as caught:
+        model.load_state_dict({**model.state_dict(), "weight": masked})
+    assert str(caught.value) == (
+        "Linear.load_state_dict: 'weight' is a masked array, whose mask would be ignored; pass x.filled(...), and "
+        "choose elements with nt.where."
+    )
+    np.testing.assert_array_equal(model.weight.numpy(), before)

@@ -92,3 +92,21 @@ def test_bad_arguments_say_why():
     assert str(caught.value) == (
         "EMA: the list of parameters is empty; a generator that was used up before gives none."
     )
+
+
+def test_averages_follow_the_dtype_of_their_parameters():
+    model = nt.nn.Linear(1, 1, bias=False)
+    ema = optim.EMA(model, decay=0.5)
+    model.double()
+    assert ema.averages[0].dtype == nt.float64
+    with nt.no_grad():
+        model.weight[...] = 1.0 + 1e-12
+    for _ in range(100):
+        ema.update()
+    assert ema.averages[0].item() == pytest.approx(1.0 + 1e-12, abs=1e-15)
+    saved = ema.state_dict()
+    other = optim.EMA(model.float())
+    model.double()
+    other.load_state_dict(saved)
+    assert other.averages[0].item() == ema.averages[0].item()
+    other.update()

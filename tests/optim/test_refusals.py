@@ -5,7 +5,7 @@ import pytest
 
 import numtape as nt
 from numtape import nn, optim
-from numtape.errors import ArgumentError, GradientError, OperandError
+from numtape.errors import ArgumentError, DtypeError, GradientError, OperandError
 
 
 def sgd(**group):
@@ -27,6 +27,22 @@ def adams_state():
     return optimizer.state_dict()
 
 
+def loaded(options=None, **state):
+    """Load a state of Adam, in which something was changed."""
+    saved = adams_state()
+    saved["param_groups"][0].update(options or {})
+    saved["state"][0].update(state)
+    optimizer = optim.Adam([nt.zeros(2, requires_grad=True)])
+    optimizer.load_state_dict(saved)
+    return optimizer
+
+
+def masked():
+    return np.ma.masked_array([1.0, 2.0], [True, False])
+
+
+LOADED = "Adam.load_state_dict: "
+LOST = "is a masked array, whose mask would be ignored; pass x.filled(...), and choose elements with nt.where."
 GAMMA = "gamma is {}; it must be a finite number from 0 on."
 AVERAGE = "EMA.load_state_dict: the state of an average is a dict with decay, warmup, num_updates, averages."
 REFUSED = [
@@ -70,6 +86,13 @@ REFUSED = [
     ),
     (lambda: optim.EMA([nt.zeros(2)]).load_state_dict({}), ArgumentError, AVERAGE),
     (lambda: optim.EMA([nt.zeros(2)]).load_state_dict(None), ArgumentError, AVERAGE),
+    (
+        lambda: optim.EMA([nt.zeros(2)]).load_state_dict(
+            optim.EMA([nt.zeros(2)]).state_dict() | {"averages": [masked()]}
+        ),
+        OperandError,
+        f"EMA.load_state_dict: a saved average {LOST}",
+    ),
     (lambda: stepped_with("a"), ArgumentError, "SGD.step: lr is 'a'; it must be a finite number from 0 on."),
     (lambda: stepped_with(-1), ArgumentError, "SGD.step: lr is -1; it must be a finite number from 0 on."),
     (lambda: stepped_with(None), ArgumentError, "SGD.step: lr is None; it must be a finite number from 0 on."),
@@ -78,6 +101,50 @@ REFUSED = [
         ArgumentError,
         "SGD: a group has an option 'momentm', which no rule reads; is it 'momentum'?",
     ),
+    (
+        lambda: sgd(learning_rate=1.0),
+        ArgumentError,
+        "SGD: a group has an option 'learning_rate', which no rule reads; is it 'lr'?",
+    ),
+    (
+        lambda: sgd(betas=(0.9, 0.9)),
+        ArgumentError,
+        "SGD: a group has an option 'betas', which no rule reads; the options are dampening, lr, maximize, momentum, "
+        "nesterov, weight_decay.",
+    ),
+    (lambda: sgd().step([masked()]), OperandError, f"SGD.step: the gradient of the parameter {LOST}"),
+    (
+        lambda: loaded({"betas": [2.0, 0.9]}),
+        ArgumentError,
+        LOADED + "betas is (2.0, 0.9); it must be two numbers from 0 up to, but not including, 1.",
+    ),
+    (lambda: loaded({"lr": None}), ArgumentError, LOADED + "lr is None; it must be a finite number from 0 on."),
+    (
+        lambda: loaded(step=-5),
+        ArgumentError,
+        LOADED + "the state of parameter 0 has -5 for step; it must be a finite number from 0 on.",
+    ),
+    (
+        lambda: loaded(step=np.array(np.nan)),
+        ArgumentError,
+        LOADED + "the state of parameter 0 has nan for step; it must be a finite number from 0 on.",
+    ),
+    (
+        lambda: loaded(step=np.ones(2)),
+        ArgumentError,
+        LOADED + "the state of parameter 0 has array([1., 1.]) for step; it must be a number.",
+    ),
+    (
+        lambda: loaded(exp_avg="abc"),
+        ArgumentError,
+        LOADED + "state 'exp_avg' of parameter 0 is of type str; it must be a tensor or an array.",
+    ),
+    (
+        lambda: loaded(exp_avg=np.array(["a", "b"])),
+        DtypeError,
+        LOADED + "state 'exp_avg' of parameter 0 has dtype <U1; it must hold real numbers.",
+    ),
+    (lambda: loaded(exp_avg=masked()), OperandError, LOADED + f"state 'exp_avg' of parameter 0 {LOST}"),
     (
         lambda: sgd().load_state_dict({"state": {}, "param_groups": [1]}),
         ArgumentError,
@@ -105,5 +172,21 @@ def test_what_cannot_be_meant_is_refused(make, kind, text):
     assert str(caught.value) == text
 
 
-def test_a_group_may_carry_what_is_like_no_option():
-    assert sgd(name="head").param_groups[0]["name"] == "head"
+@pytest.mark.parametrize("name", ["name", "depth", "initial_lr", "maximize", "foreach", "fused"])
+def test_a_group_may_carry_labels_and_what_pytorch_sets(name):
+    assert sgd(**{name: False}).param_groups[0][name] is False
+
+
+def test_a_group_may_have_what_a_rule_of_ones_own_names():
+    class Scaled(optim.Optimizer):
+        def update(self, param, grad, state, lr, scale=1.0):
+            return param - lr * scale * grad, {}
+
+    w = nt.zeros(1, requires_grad=True)
+    Scaled([{"params": [w], "scale": 3.0}], lr=1.0).step([np.ones(1)])
+    assert w.tolist() == [-3.0]
+
+
+def test_a_state_from_elsewhere_may_have_options_of_its_own():
+    optimizer = loaded({"fused": None, "foreach": None, "betas": (np.array(0.5), 0.9)})
+    assert optimizer.param_groups[0]["betas"] == (0.5, 0.9)

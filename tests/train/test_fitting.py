@@ -335,7 +335,7 @@ def test_metrics_say_what_shapes_they_want():
         nt.train.Accuracy().update(np.ones(3), np.ones(3))
     assert str(caught.value) == (
         "Accuracy: predictions have shape (3,) and targets (3,); wanted are scores (n, classes, ...) and class numbers "
-        "(n, ...), as cross_entropy takes them."
+        "(n, ...); those of probabilities are their argmax(1)."
     )
     with pytest.raises(ShapeError) as caught:
         nt.train.R2().update(np.ones(3), np.ones((3, 1)))
@@ -465,6 +465,21 @@ def test_early_stopping_recovers_from_nan():
         ),
         ({"early_stopping": 3}, "fit: early_stopping is int; it must be an nt.train.EarlyStopping."),
         ({"logger": "log.csv"}, "fit: logger is str; it must be an object with start, log, finish."),
+        (
+            {"schedule": nt.optim.StepLR},
+            "fit: schedule is the class StepLR; it must be a schedule of nt.optim with step.",
+        ),
+        ({"schedule": 5}, "fit: schedule is int; it must be a schedule of nt.optim with step."),
+        (
+            {"schedule": nt.optim.StepLR(nt.optim.SGD([nt.zeros(1, requires_grad=True)]), 1)},
+            "fit: the schedule sets the learning rates of another optimizer, so that those of this one would stay as "
+            "they are; make it with the optimizer that fit is given, as in StepLR(optimizer, ...).",
+        ),
+        (
+            {"loader": (batch for batch in [problem(4)]), "epochs": 2},
+            "fit: loader is generator, which can be gone through once only, and there are 2 epochs; give a list, or an "
+            "object whose __iter__ begins anew.",
+        ),
         ({"save_every": 0}, "fit: save_every is 0; it must be a positive integer."),
         ({"clip_norm": "1"}, "fit: clip_norm is '1'; it must be a positive number, or None."),
     ],
@@ -534,3 +549,36 @@ def test_a_number_to_look_at_that_no_epoch_has_is_named_before_training():
 
 def test_a_layer_without_inputs_starts_from_zeros():
     assert nt.nn.Linear(0, 3, rng=0).bias.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("metric", "prediction", "target"),
+    [
+        (nt.train.R2(), np.ones(2), np.ones(2)),
+        (nt.train.Accuracy(), np.ones((2, 2)), np.ones(2, np.int64)),
+        (nt.train.ConfusionMatrix(2), np.ones((2, 2)), np.ones(2, np.int64)),
+    ],
+)
+def test_a_mask_of_a_batch_is_not_lost_silently(metric, prediction, target):
+    lost = "is a masked array, whose mask would be ignored; pass x.filled(...), and choose elements with nt.where."
+    name = type(metric).__name__
+    with pytest.raises(OperandError) as caught:
+        metric.update(np.ma.masked_array(prediction, prediction > 0), target)
+    assert str(caught.value) == f"{name}: the prediction {lost}"
+    with pytest.raises(OperandError) as caught:
+        metric.update(prediction, np.ma.masked_array(target, target > 0))
+    assert str(caught.value) == f"{name}: the target {lost}"
+
+
+def test_a_schedule_of_what_an_optimizer_wraps_is_its_own():
+    class Wrapped:
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def __getattr__(self, name):
+            return getattr(self.optimizer, name)
+
+    model, optimizer, loader = setting()
+    schedule = nt.optim.StepLR(optimizer, 1, gamma=0.5)
+    nt.train.fit(model, nt.cross_entropy, Wrapped(optimizer), loader, schedule=schedule, progress=False)
+    assert optimizer.param_groups[0]["lr"] == 0.025

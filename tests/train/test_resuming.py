@@ -164,3 +164,22 @@ def test_the_best_state_is_by_what_early_stopping_looks_at(tmp_path):
         progress=False,
     )
     assert nt.Checkpoints(tmp_path, mode="max").load_best()["run"]["epoch"] == 2
+
+
+def test_how_many_batches_make_a_step_changes_between_epochs_only(tmp_path):
+    run(tmp_path, stop=4)
+    with pytest.raises(ArgumentError) as caught:
+        run(tmp_path, resume=True, accumulate=2)
+    assert str(caught.value) == (
+        "fit: the saved state stands amid an epoch with accumulate=3, and now it is 2; resume with the settings of the "
+        "first run."
+    )
+    run(tmp_path, resume=True)
+    assert not run(tmp_path, resume=True, accumulate=2)[1].is_interrupted
+
+
+def test_how_large_batches_are_changes_between_epochs_only(tmp_path):
+    run(tmp_path, stop=4)
+    other = nt.data.DataLoader(nt.data.two_moons(70, rng=0), batch_size=7, shuffle=True, rng=0)
+    with pytest.raises(ArgumentError, match="amid an epoch with batch_size=10 and this loader has batch_size=7"):
+        run(tmp_path, resume=True, loader=other)

@@ -7,6 +7,7 @@ import numpy as np
 
 from .._typing import DtypeLike
 from ..core.value import Value
+from ..dtypes import check_unmasked
 from ..errors import ArgumentError, ShapeError
 from ..ops.joining import stack
 from ..tree import _node as node_of
@@ -76,6 +77,8 @@ def _stacked(leaves: Sequence[Any], floats: Floats) -> Any:
         return list(leaves)
     if any(isinstance(leaf, Value) and leaf.node is not None for leaf in leaves):
         return stack(list(leaves))  # Somebody wants gradients of them: the stacking is recorded.
+    for i, leaf in enumerate(leaves):
+        check_unmasked(f"collate: sample {i} of the batch", leaf)
     arrays = [leaf.array if isinstance(leaf, Value) else np.asarray(leaf) for leaf in leaves]
     for i, array in enumerate(arrays):
         if array.shape != arrays[0].shape:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._typing import Dtype, DtypeLike, NDArray
 from ..core.value import Value, wrap
-from ..dtypes import as_dtype, default_dtype, is_float
+from ..dtypes import as_dtype, check_unmasked, default_dtype, is_float
 from ..errors import DtypeError, GradientError, OperandError, ShapeError
 from ..tensors import Tensor
 
@@ -141,10 +141,13 @@ def _source(data: Any, what: str) -> Any:
     """Return what has shape and dtype and gives rows by indexing."""
     if isinstance(data, Value):
         return data.array
+    check_unmasked(what, data)
     if isinstance(data, np.ndarray):
         return data
     if is_frame(data):
         return _Frame(data, what)
+    for row in data if isinstance(data, list | tuple) else ():
+        check_unmasked(f"a row of {what}", row)
     try:
         return np.asarray(data)
     except (ValueError, TypeError) as error:

@@ -167,6 +167,7 @@ class DataLoader:
             "position": self._latest.position,
             "length": len(self.dataset),
             "shuffle": self.shuffle,
+            "batch_size": self.batch_size,
             "key": self._key,
         }
         is_amid = self._order is not None and self._latest.position
@@ -176,7 +177,8 @@ class DataLoader:
         """Let the next loop go on from a saved state; loops that run already are not touched.
 
         Raises:
-            ArgumentError: if the state is none, or one of a dataset of another length or of another order.
+            ArgumentError: if the state is none, or one of a dataset of another length or of another order, or if it
+                stands amid an epoch of batches of another size.
         """
         _check_state(state)
         length = len(self.dataset)
@@ -189,6 +191,13 @@ class DataLoader:
             raise ArgumentError(
                 f"DataLoader.load_state_dict: the state was saved with shuffle={bool(state['shuffle'])} and this "
                 f"loader has shuffle={self.shuffle}; the rest of the epoch would not be the rest."
+            )
+        is_amid = 0 < state["position"] < _samples_of(state)
+        if is_amid and state.get("batch_size", self.batch_size) != self.batch_size:
+            raise ArgumentError(
+                f"DataLoader.load_state_dict: the state stands amid an epoch with batch_size={state['batch_size']} and "
+                f"this loader has batch_size={self.batch_size}; the rest of the epoch would not be the rest. Change it "
+                "between epochs."
             )
         had_sampler = "order" in state
         if state["position"] and had_sampler != (self.sampler is not None):
@@ -240,9 +249,15 @@ def _flag(name: str, given: Any) -> bool:
     return bool(given)
 
 
+def _samples_of(state: dict[str, Any]) -> int:
+    """Return the number of samples of the epoch that a state is of; a sampler may give more than there are."""
+    return len(state.get("order", range(state["length"])))
+
+
 def _check_state(state: Any) -> None:
     names = {"epoch", "position", "length", "shuffle", "key"}
-    if not isinstance(state, dict) or set(state) - {"order"} != names:
+    # States from before batch_size was kept lack it.
+    if not isinstance(state, dict) or set(state) - {"order", "batch_size"} != names:
         got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
         raise ArgumentError(
             f"DataLoader.load_state_dict: wants a dict with {sorted(names)}, as state_dict() gives, not {got}."
@@ -251,7 +266,7 @@ def _check_state(state: Any) -> None:
         value = state[name]
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
             raise ArgumentError(f"DataLoader.load_state_dict: {name!r} is {value!r}; it must be an integer from 0 on.")
-    length = len(state.get("order", range(state["length"])))  # A sampler may give more samples than there are.
+    length = _samples_of(state)
     if state["position"] > length:
         raise ArgumentError(
             f"DataLoader.load_state_dict: position {state['position']} lies beyond the {length} samples."

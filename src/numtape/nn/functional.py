@@ -38,7 +38,7 @@ from ..ops import softsign as softsign
 from ..ops import tanh as tanh
 from ..ops import tanhshrink as tanhshrink
 from ..spelling import suggesting as _suggesting
-from .checks import check_absent
+from .checks import check_absent, is_integer
 from .torch_forms import avg_pool1d as avg_pool1d
 from .torch_forms import avg_pool2d as avg_pool2d
 from .torch_forms import celu as celu
@@ -74,7 +74,7 @@ _embedding = ops.embedding
 
 
 def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> Array:
-    """Return the rows of a table that an index names; no gradient goes to row `padding_idx`.
+    """Return the rows of a table that an index names; no gradient goes to row `padding_idx`, from the end if negative.
 
     Example:
         >>> nt.nn.functional.embedding(np.array([1, 0]), np.array([[1.0, 2.0], [3.0, 4.0]]))
@@ -90,7 +90,13 @@ def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> Ar
         )
     if padding_idx is None:
         return rows
-    is_padding = np.equal(numbers, padding_idx)[..., None]
+    count = len(weight)
+    if not is_integer(padding_idx) or not -count <= padding_idx < count:
+        raise ArgumentError(
+            f"embedding: padding_idx is {padding_idx!r}; it must be an integer from {-count} to {count - 1}, since "
+            f"there are {count} rows."
+        )
+    is_padding = np.equal(numbers, padding_idx % count)[..., None]
     return ops.where(is_padding, ops.stop_gradient(rows), rows)
 
 
@@ -169,7 +175,8 @@ def scaled_dot_product_attention(
 ) -> Array:
     """Return `nt.scaled_dot_product_attention`, with the arguments in PyTorch's order; `dropout_p` must be 0.
 
-    With `enable_gqa`, several heads of queries share a head of keys and values.
+    With `enable_gqa`, several heads of queries share a head of keys and values. Unlike in PyTorch, `attn_mask` and
+    `is_causal` may be given together: what either of them hides is hidden.
 
     Example:
         >>> x = np.ones((1, 2, 2))

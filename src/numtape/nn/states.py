@@ -7,7 +7,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.stream import Stream
 from ..core.value import Value, wrap
-from ..dtypes import is_float
+from ..dtypes import check_unmasked, is_float
 from ..errors import ArgumentError, DtypeError, OperandError
 from ..grad_mode import no_grad
 from ..ops import stop_gradient
@@ -106,6 +106,7 @@ def load_state_dict(module: "Module", state: Any, strict: bool) -> IncompatibleK
 def _array(name: str, path: str, value: Any) -> NDArray:
     if isinstance(value, Value):
         return value.array
+    check_unmasked(f"{name}.load_state_dict: {path!r}", value)
     array = np.asarray(value)
     if array.dtype.kind not in "biu" and not (array.dtype.kind == "f" or is_float(array.dtype)):
         raise OperandError(

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.context import current, settle
 from ..core.value import Value, wrap
 from ..core.write import mark_written
-from ..dtypes import widened
+from ..dtypes import check_unmasked, widened
 from ..errors import ArgumentError, ShapeError
 from ..tensors import Tensor
 from .interrupts import uninterrupted
@@ -53,13 +53,23 @@ class EMA:
     @property
     def averages(self) -> list[Tensor]:
         """Copies of the averages, in the order of the parameters."""
+        self._follow()
         return [wrap(Tensor, average.copy()) for average in self._averages]
+
+    def _follow(self) -> None:
+        """Keep averages in the dtypes of the parameters, which ``model.double()`` changes in place."""
+        for place, param in enumerate(self._params):
+            dtype = widened(param.dtype)
+            if self._averages[place].dtype != dtype:
+                self._scratch[place] = np.empty(param.shape, dtype)
+                self._averages[place] = self._averages[place].astype(dtype)
 
     def update(self) -> None:
         """Take the parameters as they are now into the average; call it after ``optimizer.step()``."""
         count = self.num_updates + 1
         decay = min(self.decay, (1 + count) / (10 + count)) if self.warmup else self.decay
         with uninterrupted(), np.errstate(all="ignore"):
+            self._follow()
             for param, average, scratch in zip(self._params, self._averages, self._scratch, strict=True):
                 np.multiply(param.array, average.dtype.type(1.0 - decay), out=scratch)
                 np.multiply(average, average.dtype.type(decay), out=average)
@@ -89,6 +99,8 @@ class EMA:
         names = ("decay", "warmup", "num_updates", "averages")
         if not isinstance(saved, dict) or not all(name in saved for name in names):
             raise ArgumentError(f"EMA.load_state_dict: the state of an average is a dict with {', '.join(names)}.")
+        for x in saved["averages"]:
+            check_unmasked("EMA.load_state_dict: a saved average", x)
         arrays = [x.array if isinstance(x, Value) else np.asarray(x) for x in saved["averages"]]
         shapes = [param.shape for param in self._params]
         if [array.shape for array in arrays] != shapes:
@@ -96,6 +108,7 @@ class EMA:
                 f"EMA.load_state_dict: the parameters have shapes {shapes}, and the saved averages "
                 f"{[array.shape for array in arrays]}."
             )
+        self._follow()
         self._averages = [array.astype(each.dtype) for array, each in zip(arrays, self._averages, strict=True)]
         self.decay, self.warmup, self.num_updates = saved["decay"], saved["warmup"], saved["num_updates"]
 

@@ -1,7 +1,6 @@
 """Optimizer: everything that optimizers have in common, so that one of them is its rule and little else."""
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from .._typing import NDArray
@@ -14,6 +13,7 @@ from ..tensors import Tensor
 from .pairing import gradients_for, is_model, is_overflow, is_pairs, listed, split_pairs
 from .parameters import (
     Parameters,
+    check_names,
     check_option,
     check_parameter,
     gradient_of,
@@ -127,10 +127,7 @@ class Optimizer:
         if any(param in own for param in params):
             raise ArgumentError(f"{title}: a parameter is in two groups; each belongs to one, once.")
         options = {name: check_option(title, name, value) for name, value in group.items() if name != "params"}
-        for name in set(options) - set(self.defaults) - self._rule.option_names:
-            # A group may carry what it likes, but hardly almost the name of an option.
-            if near := get_close_matches(str(name), self.defaults, 1, 0.8):
-                raise ArgumentError(f"{title}: a group has an option {name!r}, which no rule reads; is it {near[0]!r}?")
+        check_names(title, options, {*self.defaults, *self._rule.option_names})
         complete = {"params": params, **self.defaults, **options}
         self._rule.check_options(complete)
         self.param_groups.append(complete)

@@ -4,6 +4,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -12,7 +13,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.gradients import is_leaf
 from ..core.value import Value
-from ..dtypes import FLOAT_DTYPES, widened
+from ..dtypes import FLOAT_DTYPES, check_unmasked, widened
 from ..errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
 from ..tensors import Tensor
 
@@ -37,6 +38,10 @@ _BOUNDS: dict[str, tuple[str, float, float]] = {
 
 #: By these PyTorch chooses among implementations of the same step; there is one here.
 _WITHOUT_EFFECT = ("foreach", "fused", "capturable", "differentiable")
+#: What a group of any optimizer may have besides its options: PyTorch's settings, the mark of schedules, and labels.
+_COMMON = ("maximize", *_WITHOUT_EFFECT, "initial_lr", "name", "param_names")
+#: What options are called elsewhere, too far from their names here to be found by spelling.
+_ELSEWHERE = {"learning_rate": "lr", "rate": "lr", "epsilon": "eps", "beta1": "betas", "beta2": "betas"}
 
 
 def is_number(x: Any) -> bool:
@@ -58,6 +63,18 @@ def check_option(title: str, name: str, value: Any) -> Any:
         if not is_right or not all(is_number(x) and low <= x < high for x in numbers):
             raise ArgumentError(f"{title}: {name} is {value!r}; it must be {what}.")
     return value
+
+
+def check_names(title: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise if a group has almost an option, or one of other optimizers; besides, it may carry what it likes."""
+    options = sorted(known)
+    for name in given:
+        if name in options or name in _COMMON:
+            continue
+        near = [_ELSEWHERE[name]] if _ELSEWHERE.get(name) in options else get_close_matches(str(name), options, 1, 0.8)
+        if near or name in _BOUNDS:
+            repair = f"is it {near[0]!r}?" if near else f"the options are {', '.join(options)}."
+            raise ArgumentError(f"{title}: a group has an option {name!r}, which no rule reads; {repair}")
 
 
 def accepted(title: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -163,6 +180,7 @@ def groups_of(title: str, params: Parameters) -> list[dict[str, Any]]:
 
 def gradient_of(title: str, param: Tensor, gradient: Any, written: set[int]) -> NDArray:
     """Return a gradient that was given for a parameter as an array of its shape; a copy if its memory is `written`."""
+    check_unmasked(f"{title}: the gradient of {name_of(param)}", gradient)
     array = gradient.array if isinstance(gradient, Value) else np.asarray(gradient)
     if array.dtype not in FLOAT_DTYPES and array.dtype.kind not in "biu":
         raise OperandError(f"{title}: a gradient is a tensor, an array or None, not {type(gradient).__name__}.")

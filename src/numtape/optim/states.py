@@ -1,5 +1,6 @@
 """The state of an optimizer as plain data: parameters become numbers, so that it can be saved and loaded elsewhere."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,9 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.value import Value, wrap
-from ..errors import ArgumentError, ShapeError
+from ..dtypes import check_unmasked, is_float
+from ..errors import ArgumentError, DtypeError, ShapeError
+from .parameters import check_option
 from .rule import Group, State
 
 #: What groups of any optimizer may have, or not, as schedules and the versions of PyTorch have it.
@@ -71,7 +74,7 @@ def load_state(
     loaded = [
         {
             **group,
-            **{name: _option(x) for name, x in other.items()},
+            **{name: check_option(title, name, _option(x)) for name, x in other.items() if name != "params"},
             "params": group["params"],
         }
         for group, other in zip(groups, saved_groups, strict=True)
@@ -109,15 +112,24 @@ def _check_names(what: str, state: Any, fresh: State) -> None:
     if missing:
         raise ArgumentError(f"{what} lacks {', '.join(missing)}.")
     for name, value in state.items():
-        is_number = isinstance(value, float | int) or hasattr(value, "__array__")
-        if isinstance(fresh.get(name), float | int) and not is_number:
-            raise ArgumentError(f"{what} has {value!r} for {name}; it must be a number.")
+        if isinstance(fresh.get(name), float | int):
+            _check_number(what, name, value)
+
+
+def _check_number(what: str, name: str, value: Any) -> None:
+    """Raise if a saved part of a state is not one number, or is a count of steps that nobody can have taken."""
+    array = _array(value) if hasattr(value, "__array__") else None
+    number = value if array is None or array.size != 1 else array.item()
+    if not isinstance(number, float | int):
+        raise ArgumentError(f"{what} has {value!r} for {name}; it must be a number.")
+    if name == "step" and not 0 <= number < math.inf:
+        raise ArgumentError(f"{what} has {number!r} for {name}; it must be a finite number from 0 on.")
 
 
 def _option(value: Any) -> Any:
     """Return an option as it is used here: formats turn tuples to lists, and PyTorch may keep a rate as a tensor."""
-    if isinstance(value, list):
-        return tuple(value)
+    if isinstance(value, list | tuple):
+        return tuple(map(_option, value))
     return _array(value).item() if hasattr(value, "__array__") else value
 
 
@@ -136,7 +148,10 @@ def _copied(value: Any) -> Any:
 def _restored(title: str, value: Any, fresh: Any, param: Any) -> Any:
     """Return a saved part of a state in the form of a fresh one, if there is one of its name."""
     if not hasattr(value, "__array__"):
+        if isinstance(fresh, Value):
+            raise ArgumentError(f"{title} is of type {type(value).__name__}; it must be a tensor or an array.")
         return value
+    check_unmasked(title, value)
     array = _array(value)
     if fresh is None:
         return wrap(param.plain, array)
@@ -144,4 +159,6 @@ def _restored(title: str, value: Any, fresh: Any, param: Any) -> Any:
         return array.item()  # PyTorch keeps its counts as tensors.
     if array.shape != fresh.shape:
         raise ShapeError(f"{title} has shape {array.shape}, and here it has {fresh.shape}.")
+    if array.dtype.kind not in "biuf" and not is_float(array.dtype):
+        raise DtypeError(f"{title} has dtype {array.dtype}; it must hold real numbers.")
     return wrap(param.plain, array.astype(fresh.dtype, copy=False))

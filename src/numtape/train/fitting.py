@@ -361,6 +361,7 @@ class _Run:
             "samples": self.samples,
             "is_over": self.is_over,
             "is_drained": self.is_drained,
+            "accumulate": self.accumulate,
             "epoch_stream": self.epoch_stream,
         }
         state["stream"] = thread_stream().place()
@@ -373,8 +374,15 @@ class _Run:
             if name not in state or name not in parts:
                 has = "has" if name in state else "has no"
                 raise ArgumentError(f"fit: the saved state {has} {name!r}; resume with the settings of the first run.")
+        accumulated = state["run"].get("accumulate", self.accumulate)
+        if state["run"]["batches"] and accumulated != self.accumulate:
+            raise ArgumentError(
+                f"fit: the saved state stands amid an epoch with accumulate={accumulated}, and now it is "
+                f"{self.accumulate}; resume with the settings of the first run."
+            )
         for name, part in parts.items():
             part.load_state_dict(state[name])
         for name, value in state["run"].items():
-            setattr(self, name, value)
+            if name != "accumulate":  # Between epochs it may change.
+                setattr(self, name, value)
         thread_stream().go_to(state["stream"])

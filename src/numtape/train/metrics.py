@@ -6,6 +6,7 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.value import array_of
+from ..dtypes import check_unmasked
 from ..errors import ArgumentError, ShapeError
 
 #: The class number of what is to be ignored, as in `cross_entropy`.
@@ -169,7 +170,7 @@ class R2(_Sums):
 
     def update(self, prediction: Any, target: Any) -> None:
         """Take a batch of predictions and targets of one shape into account."""
-        predicted, wanted = (np.asarray(array_of(x), np.float64) for x in (prediction, target))
+        predicted, wanted = (x.astype(np.float64, copy=False) for x in _arrays("R2", prediction, target))
         if predicted.shape != wanted.shape:
             raise ShapeError(
                 f"R2: predictions have shape {predicted.shape} and targets {wanted.shape}; they must be equal."
@@ -201,13 +202,21 @@ class R2(_Sums):
         return float(np.mean(1.0 - error / deviation)) if is_known else float("nan")
 
 
+def _arrays(name: str, prediction: Any, target: Any) -> tuple[NDArray, NDArray]:
+    """Return predictions and targets as arrays; raise if a mask would be lost."""
+    predicted, wanted = array_of(prediction), array_of(target)
+    check_unmasked(f"{name}: the prediction", predicted)
+    check_unmasked(f"{name}: the target", wanted)
+    return np.asarray(predicted), np.asarray(wanted)
+
+
 def _scores(name: str, prediction: Any, target: Any) -> tuple[NDArray, NDArray]:
     """Return scores (n, classes) and class numbers (n,), without samples that are to be ignored."""
-    scores, classes = np.asarray(array_of(prediction)), np.asarray(array_of(target))
+    scores, classes = _arrays(name, prediction, target)
     if scores.ndim < 2 or classes.shape != (scores.shape[0], *scores.shape[2:]):
         raise ShapeError(
             f"{name}: predictions have shape {scores.shape} and targets {classes.shape}; wanted are scores "
-            "(n, classes, ...) and class numbers (n, ...), as cross_entropy takes them."
+            "(n, classes, ...) and class numbers (n, ...); those of probabilities are their argmax(1)."
         )
     if classes.dtype.kind not in "iu":
         raise ArgumentError(f"{name}: targets have dtype {classes.dtype}; they must be class numbers, as integers.")

@@ -1,6 +1,7 @@
 """Check what `fit` is given, before it trains for an hour and fails."""
 
 from numbers import Real
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from .stopping import EarlyStopping
 
 #: What `fit` asks of a metric.
 _METRIC = ("name", "reset", "update", "compute", "state_dict", "load_state_dict")
+#: What is used up by one loop for certain; an iterator of another class may begin anew.
+_ONCE = (GeneratorType, map, filter, zip, enumerate)
 
 
 def check_settings(**given: Any) -> None:
@@ -44,15 +47,35 @@ def check_settings(**given: Any) -> None:
     _check_monitor(given["early_stopping"], [metric.name for metric in given["metrics"]], given["validation"])
     for name in ("epochs", "accumulate", "keep"):
         _positive(name, given[name])
+    for name in ("loader", "validation"):
+        if isinstance(given[name], _ONCE) and given["epochs"] > 1:
+            raise OperandError(
+                f"fit: {name} is {type(given[name]).__name__}, which can be gone through once only, and there are "
+                f"{given['epochs']} epochs; give a list, or an object whose __iter__ begins anew."
+            )
     if given["save_every"] is not None:
         _positive("save_every", given["save_every"])
     clip = given["clip_norm"]
     if clip is not None and (isinstance(clip, bool) or not isinstance(clip, Real) or not float(clip) > 0):
         raise ArgumentError(f"fit: clip_norm is {clip!r}; it must be a positive number, or None.")
+    if given["schedule"] is not None:
+        _check_schedule(given["schedule"], given["optimizer"])
     if given["schedule_by"] not in ("epoch", "step"):
         raise ArgumentError(f'fit: schedule_by is {given["schedule_by"]!r}; it must be "epoch" or "step".')
     if given["schedule_by"] == "step" and isinstance(given["schedule"], ReduceLROnPlateau):
         raise ArgumentError('fit: ReduceLROnPlateau looks at the numbers of an epoch; use schedule_by="epoch".')
+
+
+def _check_schedule(schedule: Any, optimizer: Any) -> None:
+    """Raise if a schedule is none, or sets the rates of another optimizer."""
+    _wants("schedule", schedule, "a schedule of nt.optim", ("step",))
+    own = getattr(schedule, "optimizer", optimizer)
+    # What wraps an optimizer has the groups of the one inside.
+    if own is not optimizer and getattr(own, "param_groups", None) is not optimizer.param_groups:
+        raise ArgumentError(
+            "fit: the schedule sets the learning rates of another optimizer, so that those of this one would stay as "
+            f"they are; make it with the optimizer that fit is given, as in {type(schedule).__name__}(optimizer, ...)."
+        )
 
 
 def _check_monitor(stopping: EarlyStopping | None, metrics: list[str], validation: Any) -> None:
@@ -65,7 +88,8 @@ def _check_monitor(stopping: EarlyStopping | None, metrics: list[str], validatio
 def _wants(name: str, value: Any, what: str, members: tuple[str, ...]) -> None:
     missing = [member for member in members if not hasattr(value, member)]
     if missing or isinstance(value, type):
-        raise OperandError(f"fit: {name} is {type(value).__name__}; it must be {what} with {', '.join(members)}.")
+        got = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise OperandError(f"fit: {name} is {got}; it must be {what} with {', '.join(members)}.")
 
 
 def _check_owner(model: Any, optimizer: Any) -> None:
