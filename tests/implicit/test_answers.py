@@ -321,3 +321,19 @@ def test_a_matrix_takes_over_where_products_do_not_converge():
 def test_equations_may_come_as_a_list_of_numbers():
     answer = nt.jacobian(lambda a: implicit.root(lambda x: [x[1] - a, x[0] * x[1] - 6.0], np.ones(2)))(2.0)
     np.testing.assert_allclose(answer, [-1.5, 1.0], rtol=1e-13)
+
+
+@pytest.mark.parametrize("seeks", [implicit.root, lambda f, x: implicit.odeint(lambda t, y: f(y), x, [0.0, 0.1])])
+def test_an_untracked_tensor_that_is_captured_makes_the_answer_a_tensor(seeks):
+    u = nt.tensor(4.0, dtype="float64")
+
+    def inner(x):
+        return x * x - u
+
+    assert isinstance(seeks(inner, 1.0), nt.Tensor)
+    assert isinstance(seeks(lambda x: inner(x), 1.0), nt.Tensor)
+    assert not isinstance(seeks(lambda x: x * x - 4.0, 1.0), nt.Tensor)
+
+
+def test_the_gradient_of_an_answer_to_what_is_captured_can_be_checked():
+    assert nt.check_gradients(lambda a: implicit.root(lambda x: x**3 + x - a, np.zeros(2)), np.ones(2))

@@ -209,3 +209,61 @@ def test_what_older_solvers_say_is_passed_on():
 
     with pytest.raises(ConvergenceError, match=r"It says: The number of calls to function has reached maxfev = 2"):
         implicit.root(lambda x: x**3 - 8.0, np.ones(1), solver=solver)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        scipy.optimize.root,
+        scipy.optimize.fsolve,
+        scipy.optimize.newton_krylov,
+        scipy.optimize.least_squares,
+        lambda f, x: scipy.optimize.root(f, x, method="lm", jac=nt.jacobian(f)),
+    ],
+)
+def test_a_function_of_float32_parameters_gets_x_as_float32(solver):
+    layer = nt.nn.Linear(2, 2)
+    dtypes = set()
+
+    def equations(z):
+        dtypes.add(z.dtype)
+        return z - nt.tanh(0.1 * layer(z) + 1.0)
+
+    found = implicit.root(equations, nt.zeros(2), solver=solver)
+    assert dtypes == {found.dtype} == {np.dtype("float32")}
+    np.testing.assert_allclose(found.numpy(), implicit.root(equations, nt.zeros(2)).numpy(), atol=1e-4)
+    found.sum().backward()
+    assert layer.weight.grad is not None
+
+
+def test_differences_that_float32_loses_are_explained():
+    layer = nt.nn.Linear(2, 2)
+
+    def by_differences(function, x):
+        return scipy.optimize.root(function, x, method="lm")
+
+    with pytest.raises(ConvergenceError) as error:
+        implicit.root(lambda z: z - nt.tanh(0.1 * layer(z) + 1.0), nt.zeros(2), solver=by_differences)
+    assert str(error.value).endswith(
+        " x0 is float32, in which the tiny steps of a solver that takes differences are lost: give it derivatives, as "
+        "jac=nt.jacobian(f), or longer steps."
+    )
+
+
+@pytest.mark.parametrize("solver", [scipy.optimize.least_squares, scipy.optimize.leastsq])
+@pytest.mark.parametrize("seed", [2, 5])
+def test_fits_at_scipys_default_tolerances_are_taken_to_all_digits(solver, seed):
+    rng = np.random.default_rng(seed)
+    x = np.linspace(0.0, 3.0, 30)
+    y = 2.5 * np.exp(-1.3 * x) + rng.choice([0.05, 0.2, 0.5]) * rng.normal(size=30)
+
+    def residuals(p, y):
+        return p[0] * np.exp(-p[1] * x) - y
+
+    theirs = implicit.least_squares(residuals, np.ones(2), y, solver=solver)
+    np.testing.assert_allclose(theirs, implicit.least_squares(residuals, np.ones(2), y), rtol=1e-10)
+
+
+def test_a_minimum_that_is_further_off_is_not_taken_on():
+    with pytest.raises(ConvergenceError, match="did not converge"):
+        implicit.minimize(lambda x: (x - 3.0) ** 2, 1.0, solver=lambda f, x: 2.99)

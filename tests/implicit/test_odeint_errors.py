@@ -254,3 +254,45 @@ def test_a_time_that_is_only_looked_at_is_detached_as_a_number_and_as_a_tensor()
         nt.grad(last)(times, float)
     found = nt.grad(last)(times, lambda t: float(nt.detach(t)))
     np.testing.assert_allclose(found, [np.exp(-1.0), -np.exp(-1.0)], rtol=1e-5)
+
+
+JUMPS = (
+    " jumps between t=0 and t=1, where a comparison in it turns. Derivatives take the time of a jump as fixed: if it "
+    "depends on what is differentiated by, they miss its part. Integrate up to the jump, find its time by "
+    "nt.implicit.root, and go on from there."
+)
+
+
+def branching(t, y, a):
+    if y > 0.7:
+        return 2.0 * a
+    return a
+
+
+@pytest.mark.parametrize("gradient", ["unrolled", "adjoint", "checkpointed"])
+@pytest.mark.parametrize(
+    "function", [branching, lambda t, y, a: nt.where(y > 0.7, 2.0 * a, a), lambda t, y, a: nt.where(t < a / 3.0, a, y)]
+)
+def test_a_jump_of_the_right_side_that_derivatives_do_not_see_is_warned_of(function, gradient):
+    a = nt.tensor(1.2, dtype="float64", requires_grad=True)
+    with pytest.warns(UserWarning, match="a comparison in it turns") as caught:
+        odeint(function, 0.0, [0.0, 1.0], a, gradient=gradient)
+    assert [str(each.message) for each in caught] == [f"odeint: {function.__name__}{JUMPS}"]
+    assert caught[0].filename == __file__
+
+
+def test_no_warning_is_given_where_nothing_is_missed():
+    a = nt.tensor(1.2, dtype="float64", requires_grad=True)
+    odeint(lambda t, y, a: 1.0 + nt.where(y > 0.7, a * (y - 0.7), 0.0), 0.0, [0.0, 0.5, 1.0], a)  # A kink.
+    odeint(lambda t, y, a: nt.where(y > 0.7, 2.0 * a, a), 0.0, [0.0, 1.0], 1.2)  # Nothing is tracked.
+    odeint(lambda t, y, a: nt.where(y > 70.0, 2.0 * a, a), 0.0, [0.0, 1.0], a)  # It never turns.
+
+
+def test_looking_for_jumps_refuses_nothing():
+    a = nt.tensor(1.0, dtype="float64", requires_grad=True)
+
+    def on_the_circle(t, y):
+        assert abs((y * y).sum() - 1.0) < 0.5
+        return a * nt.stack([-y[1], y[0]]) * nt.where(y[0] > 0.0, 1.0, 2.0)
+
+    odeint(on_the_circle, np.array([1.0, 0.0]), [0.0, 2.5])

@@ -188,3 +188,11 @@ def test_derivatives_are_not_taken_by_minimize():
 )
 def test_a_method_that_is_misspelled_names_the_nearest(call, message):
     raises(ArgumentError, message, call)
+
+
+def test_a_method_without_its_hyphens_is_recognised():
+    raises(
+        ArgumentError,
+        "minimize: there is no method 'lbfgs'; write 'l-bfgs-b'.",
+        lambda: minimize(lambda x: x**2, 1.0, method="lbfgs"),
+    )

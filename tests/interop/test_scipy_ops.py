@@ -13,6 +13,7 @@ from numtape.errors import (
     ArgumentError,
     AxisError,
     DtypeError,
+    GradientError,
     LinearAlgebraError,
     NotDifferentiableError,
     OperandError,
@@ -342,7 +343,7 @@ def test_systems_that_cannot_be_solved_are_refused():
 def test_convolutions_that_cannot_be_meant_are_refused():
     raises(
         ShapeError,
-        "fftconvolve: a has shape (2,) and b (2, 2); both must have as many axes, one at least.",
+        "fftconvolve: a has shape (2,) and b (2, 2); both must have as many axes.",
         lambda: fftconvolve(np.ones(2), np.ones((2, 2))),
     )
     raises(
@@ -499,3 +500,68 @@ def test_a_sparse_right_side_is_refused_with_what_to_do():
     with pytest.raises(OperandError) as error:
         spsolve(SQUARE_SPARSE, SQUARE_SPARSE)
     assert str(error.value) == "spsolve: b is a sparse matrix; it must be a tensor or an array. Pass its toarray()."
+
+
+def test_numbers_are_convolved_as_by_scipy():
+    assert fftconvolve(np.array(2.0), np.array(3.0)) == scipy.signal.fftconvolve(np.array(2.0), np.array(3.0))
+    assert nt.grad(lambda a: fftconvolve(a, np.array(3.0)))(2.0) == 3.0
+
+
+def test_a_wrong_transpose_is_noticed_before_it_makes_a_gradient():
+    def operator(factor):
+        return linear_operator(
+            scipy.sparse.linalg.LinearOperator(
+                (3, 4), matvec=lambda v: MATRIX @ v, rmatvec=lambda u: factor * (MATRIX.T @ u), dtype=np.float64
+            )
+        )
+
+    right, wrong = operator(1.0), operator(1.1)
+    np.testing.assert_allclose(nt.grad(lambda x: (right @ x).sum())(np.ones(4)), MATRIX.sum(axis=0))
+    with pytest.raises(GradientError) as error:
+        nt.grad(lambda x: (wrong @ x).sum())(np.ones(4))
+    assert str(error.value).startswith(
+        "linear_operator: rmatvec of the _CustomLinearOperator of shape (3, 4) is not the product with the transpose: "
+        "for random u and v, <u, A v> is "
+    )
+    assert str(error.value).endswith("Gradients would be wrong; mend rmatvec, or use forward mode (nt.jvp).")
+    assert nt.jvp(lambda x: (wrong @ x).sum(), np.ones(4), np.ones(4))[1] == MATRIX.sum()
+
+
+def test_a_right_transpose_in_single_precision_is_trusted():
+    matrix = np.random.default_rng(0).normal(size=(300, 200)).astype(np.float32)
+    single = linear_operator(scipy.sparse.linalg.aslinearoperator(matrix))
+    assert nt.grad(lambda x: (single @ x).sum())(np.ones(200, np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize("matrix", [SPARSE, MATRIX])
+def test_an_operator_may_be_called_and_says_its_dtype(matrix):
+    operator = linear_operator(matrix)
+    x = nt.tensor(np.ones(4))
+    np.testing.assert_array_equal(operator(x).numpy(), (operator @ x).numpy())
+    assert operator.dtype == np.float64
+    assert nt.implicit.linear_solve(linear_operator(SQUARE_SPARSE), np.ones(3)).shape == (3,)
+
+
+@pytest.mark.parametrize(
+    "compute", [lambda a: 2 * a, lambda a: a * 2.0, lambda a: a + a, lambda a: a - a, lambda a: -a, lambda a: a / 2]
+)
+def test_operators_are_not_computed_with(compute):
+    raises(
+        OperandError,
+        "linear_operator: +, -, * or / of the linear operator of shape (3, 4) is not there, only L @ x, x @ L and L.T; "
+        "compute with products, as in 2 * (L @ x) + M @ x, or with the matrices before.",
+        lambda: compute(linear_operator(SPARSE)),
+    )
+    with pytest.raises(
+        OperandError, match=r"^linear_operator: np.multiply of the linear operator of shape \(3, 4\) is"
+    ):
+        np.ones(4) * linear_operator(SPARSE)
+
+
+def test_a_sparse_matrix_in_numpys_product_leads_to_linear_operator():
+    raises(
+        OperandError,
+        "matmul: an operand of type csr_array is no tensor, array or number. Use "
+        "numtape.interop.scipy.linear_operator(A) @ x.",
+        lambda: np.dot(SPARSE, nt.tensor(np.ones(4), requires_grad=True)),
+    )

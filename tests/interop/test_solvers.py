@@ -689,3 +689,22 @@ def test_bounds_of_numbers_hold_for_all_elements():
         np.testing.assert_allclose(found.vector, 0.0, atol=1e-12)
     fitted = least_squares(lambda p: p + 1.0, np.ones(2), bounds=scipy.optimize.Bounds(0.0, [2.0, 3.0]))
     np.testing.assert_allclose(fitted.x, 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "bounds", [([2.0, 4.0], [9.0, np.inf]), ([-np.inf, 4.0], [9.0, np.inf]), (2.0, np.inf), (-np.inf, 6.0)]
+)
+def test_a_fit_within_bounds_starts_where_scipys_does(bounds):
+    x = np.linspace(0.0, 1.0, 20)
+    starts = []
+
+    def line(x, a, b):
+        starts.append([float(nt.detach(a)), float(nt.detach(b))])
+        return a * x + b
+
+    found = curve_fit(line, x, 3.0 * x + 5.0, bounds=bounds).x
+    ours = starts[0]
+    starts.clear()
+    expected, _ = scipy.optimize.curve_fit(line, x, 3.0 * x + 5.0, bounds=bounds)
+    assert ours == starts[0]
+    np.testing.assert_allclose(found, expected, atol=1e-6)

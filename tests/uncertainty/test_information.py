@@ -396,3 +396,12 @@ def test_the_information_of_random_losses_has_a_draw_for_each_sample():
     nt.seed(0)
     found = fisher_information(lambda p, x: (p * x * nt.randn(2).astype("float64")).sum(), np.ones(2), np.ones((50, 2)))
     assert np.linalg.matrix_rank(found) == 2
+
+
+def test_a_list_of_samples_is_told_to_be_a_tree():
+    raises(
+        ShapeError,
+        "per_sample_gradients: the samples have shapes (), (); their first axes must be of one length. A list is a "
+        "tree of samples here: make it an array by np.array.",
+        lambda: per_sample_gradients(lambda a, x: a * x, 2.0, [1.0, 2.0]),
+    )

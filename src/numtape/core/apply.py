@@ -112,7 +112,10 @@ def as_operand(op: Op, operand: Any, position: int = 0) -> Any:
         # Python floats in a list have no dtype of their own, as single ones have none.
         array = array.astype(default_dtype())
     if array.dtype.kind not in "biufcV":
-        raise OperandError(f"{op.name}: an operand of type {type(operand).__name__} is no tensor, array or number.")
+        hint = " Use numtape.interop.scipy.linear_operator(A) @ x." if hasattr(operand, "tocsr") else ""
+        raise OperandError(
+            f"{op.name}: an operand of type {type(operand).__name__} is no tensor, array or number.{hint}"
+        )
     return array
 
 

@@ -1,5 +1,6 @@
 """Tensors that a function takes from outside: find them, lead them elsewhere, and notice what leaves the tape."""
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -136,6 +137,20 @@ def watch_captured(function: Callable[..., Any]) -> None:
     if state.grad and state.watch_all:
         for value in captured_by(function):
             watch_on_use(state, value)
+
+
+def refers_to_tensors(function: Callable[..., Any]) -> bool:
+    """Return whether a function refers to a tensor, tracked or not; by itself, or by functions of its closure."""
+    known: set[Any] = set()
+    waiting = [function] if inspect.isfunction(function) else []
+    while waiting:
+        each = waiting.pop()
+        known.add(each)
+        if next(captured_by(each), None) is not None:
+            return True
+        within = inspect.getclosurevars(each).nonlocals.values()
+        waiting += [other for other in within if inspect.isfunction(other) and other not in known]
+    return False
 
 
 def check_known(what: str, watcher: Watcher) -> None:

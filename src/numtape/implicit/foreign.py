@@ -9,15 +9,18 @@ from .. import tree
 from .._typing import NDArray
 from ..arguments import title
 from ..core.value import Value, wrap
-from ..errors import ArgumentError, ConvergenceError, OperandError
+from ..errors import ArgumentError, ConvergenceError, LinearAlgebraError, OperandError
 from ..tensors import Tensor
 from .capturing import Constants, alone
 from .equations import Equation, Space
 from .linearization import Linearization
 from .minimizers import check_minimum
 from .problem import Solve
-from .solvers import Args, newton_step, norm, typical_sizes
+from .solvers import Args, newton, newton_step, norm, typical_sizes
 from .systems import System
+
+#: How far from a minimum Newton's steps take over: solvers that compare values stop at half of the digits or fewer.
+_NEAR = 1e-3
 
 
 class Foreign:
@@ -45,6 +48,11 @@ class Foreign:
             found = self.solver(lambda x: _called(self.equation, x, args), given)
         found, says = _opened(found, tree.is_leaf(space.form))
         self.complaint = says and f" It says: {says:.200}"
+        if space.eps > np.finfo(np.float64).eps:
+            self.complaint += (
+                " x0 is float32, in which the tiny steps of a solver that takes differences are lost: give it "
+                "derivatives, as jac=nt.jacobian(f), or longer steps."
+            )
         return _as_vector(f"{self.equation.name}: {self.name}", space, found)
 
 
@@ -70,7 +78,8 @@ def _called(equation: Equation, x: Any, args: Args) -> Any:
         raise ArgumentError(
             f"{equation.name}: the solver called the function with {len(leaves)} parts; x0 has {len(space.shapes)}."
         )
-    values: list[Any] = [x if isinstance(x, Value) else wrap(Tensor, np.asarray(x, np.float64)) for x in leaves]
+    # Solvers compute in float64, and functions of float32 parameters want x as they are.
+    values = [_of_dtype(leaf, dtype) for leaf, dtype in zip(leaves, space.dtypes, strict=True)]
     # Many solvers know vectors only.
     shaped = [
         value if value.shape == shape or value.array.size != np.prod(shape) else value.reshape(shape)
@@ -80,6 +89,12 @@ def _called(equation: Equation, x: Any, args: Args) -> Any:
     if any(isinstance(leaf, Value) for leaf in leaves):
         return out
     return tree.map(lambda leaf: _plain(leaf, leaves), out)
+
+
+def _of_dtype(leaf: Any, dtype: Any) -> Any:
+    """Return a part of x as a tensor of a dtype."""
+    value: Any = leaf if isinstance(leaf, Value) else wrap(Tensor, np.asarray(leaf, dtype))
+    return value if value.dtype == dtype else value.astype(dtype)
 
 
 def _plain(leaf: Any, given: list[Any]) -> Any:
@@ -114,12 +129,40 @@ def verified(equation: Equation, solve: Solve, by: str, linear: str, tol: float)
         x = solve(start, args)
         with np.errstate(all="ignore"):
             point = Linearization(equation, equation.space.split(x), args, captured=None)
-            _verify(point, x, start, args, by, linear, tol, getattr(solve, "complaint", ""))
+            try:
+                _verify(point, x, start, args, by, linear, tol, getattr(solve, "complaint", ""))
+            except ConvergenceError:
+                nearby = _polished(equation, x, start, args, linear, tol)
+                if nearby is None:
+                    raise
+                x, point = nearby
             if equation.is_minimum:
                 check_minimum(point, start, args)
         return x
 
     return checked if tol < np.inf else solve
+
+
+def _polished(
+    equation: Equation, x: NDArray, start: NDArray, args: Args, linear: str, tol: float
+) -> tuple[NDArray, Linearization] | None:
+    """Return the minimum to which Newton's steps lead from an answer, and F there; None unless it is right there."""
+    if not equation.is_minimum:
+        return None
+    try:
+        found = newton(equation, x, args, linear, 20)
+        if (np.abs(found - x) > _NEAR * _sizes(found, start)).any():
+            return None
+        point = Linearization(equation, equation.space.split(found), args, captured=None)
+        _verify(point, found, start, args, "", linear, tol, "")
+    except (ConvergenceError, LinearAlgebraError):
+        return None
+    return found, point
+
+
+def _sizes(x: NDArray, start: NDArray) -> NDArray:
+    """Return the sizes of elements; zeros have none of their own, and a small part of that of the others does."""
+    return np.maximum(np.abs(x), 1e-3 * typical_sizes(x, start))
 
 
 def _verify(
@@ -132,8 +175,7 @@ def _verify(
     if not residual.any():
         return
     step, is_exact = newton_step(System(point, linear, equation.is_minimum), residual, tolerance=0.1)
-    # Zeros have no size of their own: a small part of that of the others does for them.
-    sizes = np.maximum(np.abs(x), 1e-3 * typical_sizes(x, start))
+    sizes = _sizes(x, start)
     if is_exact and (np.abs(step) <= tol * sizes).all():
         return
     # What rounding leaves cannot be made smaller by a step.

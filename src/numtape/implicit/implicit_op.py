@@ -24,7 +24,7 @@ from ..tensors import Tensor
 from ..transforms.custom import per_output
 from ..transforms.loop_states import tensors_of
 from ..transforms.transposing import is_recorded
-from .capturing import Watcher, alone, cut_off
+from .capturing import Watcher, alone, cut_off, refers_to_tensors
 from .equations import Equation, Form, Leaves, Space
 from .linearization import columns
 from .problem import Problem, linear_solver
@@ -41,7 +41,8 @@ def answer(problem: Problem) -> Leaves:
     if operands:
         return parts_of(apply(IMPLICIT, operands, {"problem": problem}))
     found = problem.fresh or []
-    return [wrap(Tensor, x) for x in found] if problem.equation.space.has_tensors else list(found)
+    has_tensors = problem.equation.space.has_tensors or refers_to_tensors(problem.equation.function)
+    return [wrap(Tensor, x) for x in found] if has_tensors else list(found)
 
 
 def parts_of(values: Any) -> Leaves:

@@ -19,11 +19,12 @@ from ..ops import unbind
 from ..tensors import Tensor
 from ..transforms.loop_states import detached, tensors_of, with_tensors
 from .adjoint import ADJOINT, Adjoint
-from .capturing import Watcher, alone, on_tape, undoing, watch_captured
+from .capturing import Watcher, alone, on_tape, refers_to_tensors, undoing, watch_captured
 from .dense_output import Solution
 from .equations import Space, tracked_copy
 from .runge_kutta import METHODS, Leaves
 from .stepping import Stepper
+from .switches import warn_of_jumps
 from .trajectories import NAME, RightSide, Step, Trajectory, constants, stacked
 
 GRADIENTS = ("unrolled", "adjoint", "checkpointed")
@@ -48,6 +49,10 @@ def odeint(
     The solution is differentiable by y0, by the arguments, by tensors that the function captures, and by the times. The
     steps are chosen without a tape; derivatives are then those of the steps taken.
 
+    A comparison has no derivative, so the time at which a right side switches, as by ``nt.where(y > 0.7, ...)`` or
+    ``nt.where(t < k, ...)``, counts as fixed. Where the slope jumps there, derivatives miss a part: integrate up to the
+    event, find its time by `nt.implicit.root`, and go on from there.
+
     Args:
         function: takes a time, y and the arguments, and returns the slope of y, in its form. The time comes first, as
             in SciPy's solve_ivp.
@@ -69,6 +74,10 @@ def odeint(
     Raises:
         ConvergenceError: if the steps become too small, or the function is not finite.
         GradientError: in a backward by the adjoint equation, if y misses its way back or finds none.
+
+    Warns:
+        UserWarning: if something is tracked, and the slope jumps where a comparison in the function turns from one of
+            the times to the next.
 
     Example:
         >>> def decayed(rate):
@@ -110,7 +119,12 @@ def odeint(
         at = unbind(given) if isinstance(given, Value) else given
         with on_tape(right_side.title):
             found = trajectory.record(y, at, args, grid, captured, gradient == "checkpointed", steps)
-    has_tensors = space.has_tensors or bool(parameters)
+    if is_tracked and len(times) > 1:
+        plain = detached(args)
+        warn_of_jumps(
+            right_side.title, lambda t, y: right_side(t, y, plain), space, times, [part.array for part in found]
+        )
+    has_tensors = space.has_tensors or bool(parameters) or refers_to_tensors(function)
     result = space.as_tree(found if has_tensors else [part.array for part in found])
     return result if steps is None else Solution(space, METHODS[method], times, result, steps)
 

@@ -23,6 +23,14 @@ def as_bounds(name: str, layout: Layout, bounds: Any, takes_pairs: bool = False)
         bounds: a pair (lower, upper) of trees in the structure of the start, or `scipy.optimize.Bounds`.
         takes_pairs: whether one pair for each element is meant as well, as by SciPy's `minimize`.
     """
+    sides = sides_of(name, layout, bounds, takes_pairs)
+    if sides is not None:
+        _check_start(name, layout, *sides)
+    return sides
+
+
+def sides_of(name: str, layout: Layout, bounds: Any, takes_pairs: bool = False) -> Pair | None:
+    """Return bounds as `as_bounds` does, whatever the start is."""
     if bounds is None:
         return None
     if current().grad and any(isinstance(x, Value) and x.node is not None for x in tree.leaves(bounds)):
@@ -43,9 +51,7 @@ def as_bounds(name: str, layout: Layout, bounds: Any, takes_pairs: bool = False)
             f"{name}: bounds is {bounds!r}; it must be (lower, upper), two trees like {layout.title}, or "
             "scipy.optimize.Bounds(lower, upper)."
         )
-    low, high = _as_vector(name, layout, lower, -np.inf), _as_vector(name, layout, upper, np.inf)
-    _check_start(name, layout, low, high)
-    return low, high
+    return _as_vector(name, layout, lower, -np.inf), _as_vector(name, layout, upper, np.inf)
 
 
 def _are_pairs(name: str, layout: Layout, bounds: Any) -> bool:

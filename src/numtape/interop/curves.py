@@ -13,6 +13,7 @@ from ..core.context import current
 from ..core.value import Value
 from ..errors import ArgumentError, LeavesTapeError, NonFiniteError, OperandError, ShapeError
 from ..ops import solve
+from .bounds import sides_of
 from .functions import Residuals
 from .results import CurveFit
 from .squares import fit
@@ -42,7 +43,8 @@ def curve_fit(
             ``function(xdata, parameters)``; with a list, a tuple or an array, as ``function(xdata, *parameters)``.
         xdata: passed on to `function`: as it is, but for a range, a list or a tuple of numbers, which become an array.
         ydata: what was observed: a tensor or an array of the shape that `function` returns, or a tree of them.
-        p0: where to start; ones if not given, as many as `function` has arguments after the first.
+        p0: where to start. If not given, as many numbers as `function` has arguments after the first: ones, and where
+            there are bounds the middle between them, or 1 away from a single one.
         sigma: the standard deviations of `ydata`, or the covariance matrix of its elements.
         absolute_sigma: whether `sigma` is meant as it is; by default only the proportions count, and the scale is
             estimated from the residuals.
@@ -71,7 +73,7 @@ def curve_fit(
     name = "curve_fit"
     if not callable(function):
         raise OperandError(f"{name}: wants a function, not {type(function).__name__}.")
-    p0 = _ones(function) if p0 is None else p0
+    p0 = _start(name, function, bounds) if p0 is None else p0
     layout = Layout(name, "p0", p0)
     xdata, ydata = _as_array(xdata), _as_array(ydata)
     is_spread = isinstance(p0, list | np.ndarray | Value) or type(p0) is tuple
@@ -107,14 +109,21 @@ def _renamed(options: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "max_nfev": most} if most else kept  # To SciPy, 0 says that the method decides.
 
 
-def _ones(function: Callable[..., Any]) -> NDArray:
-    """Return a start for a model that is called as SciPy calls it."""
+def _start(name: str, function: Callable[..., Any], bounds: Any) -> NDArray:
+    """Return a start for a model that is called as SciPy calls it, within bounds, where SciPy starts."""
     parameters = list(inspect.signature(function).parameters.values())[1:]
     if not parameters or any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise ArgumentError(
             f"curve_fit: {title(function)} does not say how many parameters it has; give p0, where to start."
         )
-    return np.ones(sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters))
+    ones = np.ones(sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters))
+    sides = sides_of(name, Layout(name, "p0", ones), bounds)
+    if sides is None:
+        return ones
+    low, high = sides
+    with np.errstate(invalid="ignore"):
+        beside = np.where(np.isfinite(low), low + 1.0, np.where(np.isfinite(high), high - 1.0, ones))
+        return np.where(np.isfinite(low) & np.isfinite(high), 0.5 * (low + high), beside)
 
 
 def _names(function: Callable[..., Any], layout: Layout) -> list[str]:

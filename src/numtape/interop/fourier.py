@@ -33,12 +33,12 @@ def fftconvolve(a: Any, b: Any, mode: str = "full", axes: int | Sequence[int] | 
         array([1., 3., 5., 3.])
     """
     a, b = (x if isinstance(x, Value) else np.asarray(x) for x in (a, b))
-    if a.ndim != b.ndim or not a.ndim:
-        raise ShapeError(
-            f"fftconvolve: a has shape {a.shape} and b {b.shape}; both must have as many axes, one at least."
-        )
+    if a.ndim != b.ndim:
+        raise ShapeError(f"fftconvolve: a has shape {a.shape} and b {b.shape}; both must have as many axes.")
     if mode not in _MODES:
         raise ArgumentError(f"fftconvolve: mode is {mode!r}; it is full, same or valid.")
+    if not a.ndim:
+        return a * b  # As SciPy's.
     chosen = _as_axes(axes, a.ndim)
     rest = [axis for axis in range(-a.ndim, 0) if axis not in chosen]
     if any(b.shape[axis] not in (1, a.shape[axis]) and a.shape[axis] != 1 for axis in rest):

@@ -7,10 +7,13 @@ import numpy as np
 
 from .._typing import NDArray, Shape
 from ..core.value import Value
-from ..errors import ArgumentError, DtypeError, NotDifferentiableError, OperandError, ShapeError
+from ..errors import ArgumentError, DtypeError, GradientError, NotDifferentiableError, OperandError, ShapeError
 from ..transforms.custom_ops import custom_op
 from .loading import scipy_part
 from .sparse_products import Pattern, as_columns, batched_columns, check_rows, from_columns, sparse_product
+
+#: By how much a transpose may differ from the one of its operator, in parts of the products.
+_ASYMMETRY = 1e-6
 
 
 def linear_operator(a: Any, shape: Shape | None = None) -> "Operator":
@@ -18,10 +21,11 @@ def linear_operator(a: Any, shape: Shape | None = None) -> "Operator":
 
     ``L @ x`` and ``x @ L`` take tensors and arrays: vectors, matrices and stacks of matrices. The reverse sweep uses
     the transpose, which a `LinearOperator` has if it has an ``rmatvec``. Both modes and any order work, and batches of
-    (co)tangents are multiplied at once.
+    (co)tangents are multiplied at once. ``L(x)`` is ``L @ x``.
 
     Matrices are copied: what is written to `a` later changes neither products nor derivatives of earlier ones. What a
-    `LinearOperator` computes is its own; it must not change until derivatives are taken.
+    `LinearOperator` computes is its own; it must not change until derivatives are taken. When its transpose is used
+    first, it is compared with the operator itself on two random vectors.
 
     Args:
         a: a sparse matrix or array of `scipy.sparse`, a `scipy.sparse.linalg.LinearOperator`, a matrix; or a tuple
@@ -32,6 +36,7 @@ def linear_operator(a: Any, shape: Shape | None = None) -> "Operator":
     Raises:
         OperandError: if `a` is none of these.
         DtypeError: if it is complex.
+        GradientError: when a derivative is taken, if an ``rmatvec`` is not that of the transpose.
 
     Example:
         >>> import scipy.sparse
@@ -65,7 +70,7 @@ def linear_operator(a: Any, shape: Shape | None = None) -> "Operator":
             "(data, indices, indptr)."
         ) from error
     _check_real(name, found.dtype)
-    return Applied(found)
+    return Applied(Products(found, is_trusted=isinstance(a, np.ndarray)))
 
 
 def check_matrix(name: str, a: Any) -> None:
@@ -98,10 +103,19 @@ class Operator:
 
     shape: Shape
 
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the matrix."""
+        raise NotImplementedError
+
+    def __call__(self, x: Any) -> Any:
+        """Return ``L @ x``."""
+        return self @ x
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Multiply, where NumPy is asked to."""
         if ufunc is not np.matmul or method != "__call__" or kwargs:
-            return NotImplemented
+            raise _no_arithmetic(self, f"np.{ufunc.__name__}")
         left, right = inputs
         return left.__matmul__(right) if isinstance(left, Operator) else right.__rmatmul__(left)
 
@@ -120,6 +134,18 @@ class Operator:
     def __rmatmul__(self, x: Any) -> Any:
         x = _as_factor(x)
         return self.T @ x if x.ndim == 1 else (self.T @ x.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+    def _refuse(self, *others: Any) -> Any:
+        raise _no_arithmetic(self, "+, -, * or /")
+
+    __mul__ = __rmul__ = __add__ = __radd__ = __sub__ = __rsub__ = __truediv__ = __rtruediv__ = __neg__ = _refuse
+
+
+def _no_arithmetic(operator: Operator, what: str) -> OperandError:
+    return OperandError(
+        f"linear_operator: {what} of the linear operator of shape {operator.shape} is not there, only L @ x, x @ L and "
+        "L.T; compute with products, as in 2 * (L @ x) + M @ x, or with the matrices before."
+    )
 
 
 def _as_factor(x: Any) -> Any:
@@ -142,6 +168,11 @@ class Sparse(Operator):
         self.transposed = transposed
         self.shape = pattern.lengths(transposed)
 
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the values."""
+        return self.values.dtype
+
     def apply(self, x: Any) -> Any:
         """Return the product with a vector, or with a stack of matrices."""
         return sparse_product(self.values, x, pattern=self.pattern, transposed=self.transposed)
@@ -155,13 +186,63 @@ class Sparse(Operator):
         return f"<linear operator of shape {self.shape}, sparse with {self.pattern.size} values>"
 
 
+class Products:
+    """Products with a linear operator of SciPy's and with its transpose, which is checked when it is used first."""
+
+    def __init__(self, operator: Any, is_trusted: bool) -> None:
+        self.operator = operator
+        self._is_trusted = is_trusted
+
+    def times(self, columns: NDArray) -> Any:
+        """Return the product with an array of one or two axes."""
+        return self.operator.matmat(columns) if columns.ndim == 2 else self.operator.matvec(columns)
+
+    def transposed_times(self, columns: NDArray) -> Any:
+        """Return the product of the transpose with an array of one or two axes."""
+        try:
+            if not self._is_trusted:
+                self._check()
+                self._is_trusted = True
+            return self.operator.rmatmat(columns) if columns.ndim == 2 else self.operator.rmatvec(columns)
+        except NotImplementedError as error:
+            raise NotDifferentiableError(
+                f"linear_operator: the {type(self.operator).__name__} of shape {tuple(self.operator.shape)} has no "
+                "transpose, which the reverse sweep needs; give it rmatvec=, or use forward mode (nt.jvp)."
+            ) from error
+
+    def _check(self) -> None:
+        """Raise unless <u, A v> is <A^T u, v>: nothing else tells that a gradient is wrong."""
+        rng = np.random.default_rng(0)
+        dtype = np.float32 if self.operator.dtype == np.float32 else np.float64
+        u, v = (rng.normal(size=length).astype(dtype) for length in self.operator.shape)
+        there = np.asarray(self.operator.matvec(v), np.float64)
+        back = np.asarray(self.operator.rmatvec(u), np.float64)
+        left, right = float(u @ there), float(back @ v)
+        scale = float(np.linalg.norm(u) * np.linalg.norm(there) + np.linalg.norm(back) * np.linalg.norm(v))
+        allowed = max(_ASYMMETRY, 1e3 * float(np.finfo(dtype).eps))
+        # What is not finite shows in products by itself.
+        if abs(left - right) > allowed * scale:
+            raise GradientError(
+                f"linear_operator: rmatvec of the {type(self.operator).__name__} of shape "
+                f"{tuple(self.operator.shape)} is not the product with the transpose: for random u and v, <u, A v> is "
+                f"{left:.6g} and <rmatvec(u), v> is {right:.6g}. Gradients would be wrong; mend rmatvec, or use "
+                "forward mode (nt.jvp)."
+            )
+
+
 class Applied(Operator):
     """A linear operator of SciPy's."""
 
-    def __init__(self, operator: Any, transposed: bool = False) -> None:
-        self.operator = operator
+    def __init__(self, products: Products, transposed: bool = False) -> None:
+        self.products = products
+        self.operator = products.operator
         self.transposed = transposed
-        self.shape = tuple(operator.shape[::-1] if transposed else operator.shape)
+        self.shape = tuple(self.operator.shape[::-1] if transposed else self.operator.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype that the operator says that it has."""
+        return self.operator.dtype
 
     def apply(self, x: Any) -> Any:
         """Return the product with a vector, or with a stack of matrices."""
@@ -170,21 +251,13 @@ class Applied(Operator):
     @property
     def T(self) -> "Applied":
         """The transpose."""
-        return Applied(self.operator, not self.transposed)
+        return Applied(self.products, not self.transposed)
 
     def product(self, columns: NDArray) -> Any:
         """Return the product with an array of one or two axes."""
         if not columns.size:  # SciPy's operators go column by column, and do not know what none makes.
             return np.zeros((self.shape[0], *columns.shape[1:]), columns.dtype)
-        if not self.transposed:
-            return self.operator.matmat(columns) if columns.ndim == 2 else self.operator.matvec(columns)
-        try:
-            return self.operator.rmatmat(columns) if columns.ndim == 2 else self.operator.rmatvec(columns)
-        except NotImplementedError as error:
-            raise NotDifferentiableError(
-                f"linear_operator: the {type(self.operator).__name__} of shape {tuple(self.operator.shape)} has no "
-                "transpose, which the reverse sweep needs; give it rmatvec=, or use forward mode (nt.jvp)."
-            ) from error
+        return self.products.transposed_times(columns) if self.transposed else self.products.times(columns)
 
     def __repr__(self) -> str:
         return f"<linear operator of shape {self.shape}, {type(self.operator).__name__}>"

@@ -41,5 +41,8 @@ def check_method(name: str, method: Any, known: Collection[str]) -> None:
 
 def near(given: str, known: Collection[str]) -> str:
     """Return which name may have been meant, or all of them, in words."""
-    found = difflib.get_close_matches(given.lower(), known, n=1)
+    plain = "".join(filter(str.isalnum, given.lower()))
+    # First what is the same up to hyphens and an ending.
+    begun = [each for each in sorted(known) if plain and "".join(filter(str.isalnum, each.lower())).startswith(plain)]
+    found = begun if len(begun) == 1 else difflib.get_close_matches(given.lower(), known, n=1)
     return f"write {found[0]!r}" if found else f"there are {', '.join(sorted(known))}"

@@ -92,7 +92,9 @@ def _count(samples: Any) -> int:
         raise OperandError(f"{_NAME}: there are no samples; give arrays, of which each sample has one part.")
     if len(lengths) > 1 or () in lengths:
         shapes = ", ".join(str(np.shape(leaf)) for leaf in tree.leaves(samples))
-        raise ShapeError(f"{_NAME}: the samples have shapes {shapes}; their first axes must be of one length.")
+        is_list = any(isinstance(x, list | tuple) and tree.leaves(x) and not any(map(np.ndim, x)) for x in samples)
+        hint = " A list is a tree of samples here: make it an array by np.array." if is_list else ""
+        raise ShapeError(f"{_NAME}: the samples have shapes {shapes}; their first axes must be of one length.{hint}")
     return int(next(iter(lengths))[0])
 
 
