@@ -362,6 +362,34 @@ def test_what_series_cannot_do_is_done_by_nesting(function, expected):
     assert derivatives(function, 2.0, 2) == pytest.approx(expected, rel=1e-13)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("not there"), AttributeError("no such thing"), KeyError("name")],
+    ids=lambda x: type(x).__name__,
+)
+def test_an_error_of_the_function_itself_comes_through_at_once(error):
+    runs = []
+
+    def fails_at_first(x):
+        runs.append(x)
+        if len(runs) == 1:
+            raise error
+        return x * x
+
+    with pytest.raises(type(error), match=str(error)):
+        derivatives(fails_at_first, 2.0, 2)
+    assert len(runs) == 1
+
+
+def test_numpy_that_wants_a_number_is_run_again():
+    def put(x):
+        values = np.zeros(2)
+        values[0] = x
+        return values.sum() * x
+
+    assert derivatives(put, 2.0, 1) == [4.0, 2.0]
+
+
 def written(x):
     y = nt.zeros(2)
     y[0] = x * x

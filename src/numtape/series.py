@@ -89,8 +89,8 @@ def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]
         except (NumtapeError, AttributeError, ValueError) as error:
             if isinstance(error, LeavesTapeError):
                 _check_exit(function, thread.last_exit)
-            # A series has no array: `AttributeError`, and NumPy's `ValueError`. An error of the function's own comes
-            # again.
+            if not _may_be_of_series(error):
+                raise
             found = None
             seen.undo()
         finally:
@@ -133,6 +133,15 @@ def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
             out_tree = function(source)
         outs = as_outputs(_NAME, function, out_tree, None)
         return [tree.unflatten(out_tree, [_derivative(out, n, unit, level) for out in outs]) for n in range(order + 1)]
+
+
+def _may_be_of_series(error: Exception) -> bool:
+    """Say whether a function may have failed by what a series cannot do; other errors are its own."""
+    if isinstance(error, NumtapeError):  # One of the function's own comes again.
+        return True
+    # A series has no array: `AttributeError`, or NumPy's `ValueError` where it wants a number.
+    has_no_array = isinstance(error, AttributeError) and isinstance(error.obj, Series)
+    return has_no_array or isinstance(error.__cause__, LeavesTapeError)
 
 
 def _check_exit(function: Callable[[Any], Any], last_exit: Any) -> None:

@@ -146,6 +146,111 @@ def test_higher_orders_and_forward_mode():
     np.testing.assert_allclose(nt.jacobian(f, mode="reverse")(x), nt.jacobian(plain)(x), rtol=1e-13)
 
 
+WEIGHT = nt.tensor([0.4, 0.5, 0.6], dtype="float64", requires_grad=True)
+
+
+def of_state(loop, x):
+    return loop(lambda s: nt.sin(s) * 1.2 + 0.1 * s.sum(), x, 12)
+
+
+def of_captured_tensors_that_depend_on_each_other(loop, x):
+    w = x * 2.0
+    v = nt.sin(w) * x
+    k = v.sum()
+    a, b = loop(lambda s: (nt.sin(s[0] * w) + s[1], s[1] * 0.9 + v * k * 0.1), (x * 1.0, v), 7)
+    return a * b
+
+
+def of_parts_that_do_not_move(loop, x):
+    w = x * 2.0
+    zeros = nt.zeros(3, dtype="float64")
+    a, b, c = loop(lambda s: (nt.sin(s[0]), s[1] + 1.0, w), (x * 1.0, zeros, zeros), 4)
+    return a + b * c
+
+
+def of_one_tensor_in_two_parts(loop, x):
+    a, b = loop(lambda s: (nt.sin(s[0]) * s[1], s[1] * 0.9 + s[0]), (x, x), 5)
+    return a * b
+
+
+def of_a_state_that_is_captured_too(loop, x):
+    return loop(lambda s: nt.sin(s) * x + WEIGHT, x, 5)
+
+
+LOOPS = [
+    of_state,
+    of_captured_tensors_that_depend_on_each_other,
+    of_parts_that_do_not_move,
+    of_one_tensor_in_two_parts,
+    of_a_state_that_is_captured_too,
+]
+
+
+def looped_and_plain(make):
+    def looped(x):
+        return make(lambda step, state, n: nt.checkpoint_loop(step, state, n, snapshots=3), x)
+
+    return looped, lambda x: make(plain_loop, x)
+
+
+def values(x):
+    return x.detach().numpy() if isinstance(x, nt.Tensor) else x
+
+
+def assert_same(transform, make):
+    looped, plain = looped_and_plain(make)
+    np.testing.assert_allclose(values(transform(looped)), values(transform(plain)), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("make", LOOPS)
+def test_a_recorded_loop_has_a_forward_sweep(make):
+    x = np.linspace(0.1, 0.9, 3)
+    assert_same(lambda f: nt.jvp(f, nt.tensor(x), nt.tensor(x))[1], make)
+    assert_same(lambda f: nt.grad(lambda x: nt.jvp(f, x, x)[1].sum())(x), make)
+    assert_same(lambda f: nt.jvp(lambda x: nt.jvp(f, x, x)[1], x, x)[1], make)
+    assert_same(lambda f: nt.jacobian(f, mode="forward", chunk_size=2)(x), make)
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse", "mixed", "auto"])
+@pytest.mark.parametrize("make", LOOPS)
+def test_derivatives_of_derivatives_of_loops_in_every_mode(make, mode):
+    x = np.linspace(0.1, 0.9, 3)
+    assert_same(lambda f: nt.hessian(lambda x: (f(x) ** 2).sum(), mode=mode)(x), make)
+    assert_same(lambda f: nt.jacobian(nt.jacobian(f, mode=mode), mode=mode)(x), make)
+
+
+def test_a_forward_derivative_of_a_loop_trains_what_its_step_captures():
+    def slope(loop):
+        w = nt.tensor(0.7, dtype="float64", requires_grad=True)
+        x = nt.tensor(0.5, dtype="float64")
+        _, tangent = nt.jvp(lambda x: loop(lambda s: nt.sin(s * w), x, 6), x, nt.ones_like(x))
+        (tangent**2).backward()
+        return w.grad.item()
+
+    assert slope(nt.checkpoint_loop) == pytest.approx(slope(plain_loop), rel=1e-13)
+
+
+def test_the_forward_sweep_of_a_loop_keeps_one_step_at_a_time():
+    peaks = []
+    for n in (50, 400):
+        tape = nt.GradientTape()
+        x = tape.watch(nt.ones(50, dtype="float64"))
+        y = nt.checkpoint_loop(lambda s: nt.tanh(s) * 1.1, x, n, snapshots=5)
+        with Activations() as held:
+            tape.forward_gradient(x, y, np.ones(50))
+        peaks.append(held.peak)
+    assert peaks[1] <= peaks[0] * 1.1
+
+
+def test_the_forward_sweep_of_a_loop_draws_the_same_numbers():
+    nt.seed(3)
+    tape = nt.GradientTape()
+    x = tape.watch(nt.ones(20, dtype="float64"))
+    y = nt.checkpoint_loop(lambda s: nt.dropout(s, 0.1), x, 4, snapshots=2)
+    # Linear, from ones: the derivative by all at once is the value.
+    np.testing.assert_allclose(tape.forward_gradient(x, y, np.ones(20)).numpy(), y.detach().numpy(), rtol=1e-14)
+
+
 def test_it_works_inside_checkpoint_and_a_budgeted_tape():
     x = nt.tensor([0.5, 0.6], dtype="float64", requires_grad=True)
 

@@ -8,7 +8,7 @@ Invariants:
 - What the JVP of an op reads, its VJP reads too (a test says so): a record keeps enough for both sweeps.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from .op import Marker, Op, Plan, Rule, same, shape_of
 from .reader import Reader
 from .recompute import raise_freed
 from .record import Link, Record
-from .reverse import collect, raise_dead, raise_streamed
+from .reverse import graph_of, raise_dead, raise_streamed
 from .value import Value
 
 Tangents = dict[Link, Any]
@@ -28,15 +28,22 @@ Tangents = dict[Link, Any]
 _ndarray = np.ndarray
 
 
-def forward(seeds: Sequence[tuple[Link, Any]], targets: Sequence[Link], *, cls: type[Value] | None = None) -> list[Any]:
+def forward(
+    seeds: Sequence[tuple[Link, Any]],
+    targets: Sequence[Link],
+    *,
+    cls: type[Value] | None = None,
+    ends: Set[Link] = frozenset(),
+) -> list[Any]:
     """Return the tangents of the targets, given those of some sources; None for a target that does not depend on them.
 
     Args:
         seeds: pairs of a source's link and its tangent.
         targets: the links whose tangents are wanted.
         cls: the tensor class to run the rules on, so that they are recorded; None to run them on arrays.
+        ends: records that are not computed from others here: they have the tangents of their seeds, or none.
     """
-    records = collect(targets)
+    records = graph_of(targets, ends)[0]
     records.reverse()
     tangents: Tangents = {}
     for link, tangent in seeds:
@@ -204,8 +211,10 @@ def _plan(op: Op, needs: int) -> Plan:
 
 
 def _zero(reader: Reader, record: Record, position: int, rule: Rule | Marker) -> Any:
-    operand = reader.operand(record, position)
-    return operand if rule is not Marker.ITSELF_ALONE else np.zeros(shape_of(operand), record.dtype)
+    if rule is not Marker.ITSELF_ALONE:
+        return reader.operand(record, position)
+    # Of an operand that does not move the shape is enough: it may have been overwritten since.
+    return np.zeros(shape_of(record.inputs[position]), record.dtype)
 
 
 def _add(a: Any, b: Any) -> Any:

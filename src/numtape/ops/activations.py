@@ -11,10 +11,10 @@ from ..errors import ArgumentError, AxisError, ShapeError
 from ..kernels import erf as kernels
 from .arithmetic import abs, sub
 from .bounds import minimum
+from .exponential import _logistic as logistic
 from .exponential import exp, sigmoid, softplus
 from .rectifiers import as_array, slope
 from .samples import SHAPES, rejected, sample, unary_samples, values
-from .special import erf
 from .trigonometric import tanh
 
 #: The fixed points of selu: outputs keep mean 0 and variance 1.
@@ -172,8 +172,38 @@ def _gelu_partial(g: Array, x: Array, approximate: Any) -> Array:
         slope = square * (6.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE
         return g * (s * (1.0 + x * (1.0 - s) * slope))
     # d(x F(x)) = (F(x) + x F'(x)) dx, with F the normal distribution function.
-    density = exp(x * x * -0.5) * (0.5 * _GELU_SCALE)
-    return g * (erf(x * math.sqrt(0.5)) * 0.5 + 0.5 + x * density)
+    return g * (_normal_cdf(x) + x * _density(x))
+
+
+def _density(x: Array) -> Array:
+    """Return the density of a standard normal number at x."""
+    return exp(x * x * -0.5) * (0.5 * _GELU_SCALE)
+
+
+#: Below, 1 + erf has lost so many digits that erfc is worth its time. Few numbers are there.
+_FAR_LEFT = -4.0
+
+
+def _cdf(x: NDArray) -> NDArray:
+    out = kernels.erf(x * math.sqrt(0.5))
+    out *= 0.5
+    out += 0.5
+    (places,) = (x < _FAR_LEFT).reshape(-1).nonzero()
+    if places.size:
+        out.reshape(-1)[places] = 0.5 * kernels.erfc(x.reshape(-1)[places] * -math.sqrt(0.5))
+    return out
+
+
+@elementwise(
+    _cdf,
+    partials={"x": lambda g, x: g * _density(x)},
+    flops=20,
+    to_float=True,
+    reference=lambda x: 0.5 * np.vectorize(math.erfc, otypes=[float])(-x / np.sqrt(2)),
+    samples=lambda: unary_samples(-3, 3, sample(np.array([-1000.0, -8.0, 0.0, 1000.0]))),
+)
+def _normal_cdf(x: Array, /) -> Array:
+    """Return the probability that a standard normal number is below x, elementwise."""
 
 
 def _gelu_reference(x: Array, approximate: Any = "none") -> Array:
@@ -219,8 +249,7 @@ def gelu(x: Array, /, *, approximate: str | bool = "none") -> Array:
     """
     if _is_tanh(approximate):
         return x * _logistic(x * (x * x * (2.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE))
-    cdf = kernels.erf(x * math.sqrt(0.5))
-    return x * (cdf * 0.5 + 0.5)
+    return x * _cdf(x)
 
 
 def _mish_partial(g: Array, x: Array) -> Array:
@@ -250,7 +279,7 @@ def mish(x: Array, /) -> Array:
 
 
 @elementwise(
-    partials={"x": lambda g, x: g * sigmoid(-x)},
+    partials={"x": lambda g, x: g * logistic(-x)},
     flops=20,
     to_float=True,
     precision="widen",

@@ -115,7 +115,6 @@ def _nonzero_values(*shape: int) -> NDArray:
         sample(np.array([[0.0, 1.0], [2.0, -1.0]]), ord=4, axis=1),
         sample(np.array([[0.0, 1.0], [2.0, -1.0]]), axis=1),
         sample(np.zeros((2, 3)), axis=1, skip_derivatives="the norm is 0"),
-        sample(np.array([[3e200, 4e-200], [4e200, 3e-200]]), axis=0, skip_derivatives="differences overflow"),
         sample(np.zeros((2, 3)), ord=3, axis=1, skip_derivatives="the norm is 0"),
         sample(_nonzero_values()),
         sample(_nonzero_values(1)),

@@ -14,14 +14,17 @@ from ..core.apply import apply
 from ..core.binomial import best_step
 from ..core.context import Scope, casting, current, entered
 from ..core.effects import effects
-from ..core.gradients import link_of, sweep
+from ..core.forward import forward
+from ..core.gradients import link_of, sweep, tracked_again
 from ..core.op import Facts, Op
 from ..core.reverse import reverse
 from ..core.stream import Stream, thread_stream
 from ..core.streaming import StreamingTape
 from ..core.tape import RecordingTape
-from ..core.value import Value
-from ..errors import ArgumentError, GradientError, LeafWriteError, NotDifferentiableError, OperandError
+from ..core.value import Value, wrap
+from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
+from ..ops import clone
+from ..tensors import Tensor
 from .custom import per_output
 from .loop_states import (
     Places,
@@ -297,6 +300,27 @@ class _Loop:
                 totals[i] = g if totals[i] is None else totals[i] + g
         return [found.get(link_of(x)) for x in tensors_of(state)]
 
+    def push(self, t: Any, index: int) -> list[Any]:
+        """Return the tangents of the last state's tensors, given that of one tensor of the first state or captured."""
+        start = self.kept[0]
+        self.go_back(start)
+        state = start.state
+        count = len(tensors_of(state))
+        moved: list[Any] = [t if i == index else None for i in range(count)]
+        always = [(link_of(self.captured[index - count]), t)] if index >= count else []
+        for number in range(self.length or 0):
+            before = tracked(state)
+            sources = [*map(link_of, tensors_of(before)), *map(link_of, self.captured)]
+            watcher = Watcher(None)
+            watcher.inside.update(sources)
+            with watcher:
+                after = self.call(before, number)
+            state = detached(after)
+            self._compare(number, state, watcher)
+            seeds = [(link, part) for link, part in zip(sources, moved, strict=False) if part is not None]
+            moved = _pushed([*seeds, *always], after, set(sources))
+        return moved
+
     def _compare(self, number: int, state: Any, watcher: Watcher) -> None:
         """Raise if a step that ran again did something else."""
         name = self._name
@@ -372,26 +396,53 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
 
 def _pull_recorded(moved: list[Any], operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     """Do the same on tensors, for higher orders: the whole loop runs on the tape."""
-    inputs = operands[: len(operands) - len(loop.captured)]
-    with loop.replaying(), entered(scopes=(*current().scopes, *loop.scopes)):
-        loop.go_back(loop.kept[0])
-        state = with_tensors(copied(loop.kept[0].state), inputs)
-        for number in range(loop.length or 0):
-            state = loop.call(state, number)
+    state, sources = _run_recorded(operands, loop)
     pairs = [
         (out, g) for out, g in zip(tensors_of(state), moved, strict=True) if g is not None and out.node is not None
     ]
-    sources = [*inputs, *loop.captured]
     found = sweep(
         [out for out, _ in pairs], [g for _, g in pairs], sources, create_graph=True, ends=set(map(link_of, sources))
     )
     return [found.get(link_of(source)) for source in sources]
 
 
+def _run_recorded(operands: tuple[Any, ...], loop: _Loop) -> tuple[Any, list[Value]]:
+    """Run the whole loop on the tape; return the last state, and what stands for each operand."""
+    # One tensor may be several operands, each with a derivative of its own: a part of the state is a copy.
+    inputs = [clone(x) for x in operands[: len(operands) - len(loop.captured)]]
+    with loop.replaying(), entered(scopes=(*current().scopes, *loop.scopes)):
+        loop.go_back(loop.kept[0])
+        state = with_tensors(copied(loop.kept[0].state), inputs)
+        for number in range(loop.length or 0):
+            state = loop.call(state, number)
+    return state, [*inputs, *loop.captured]
+
+
 def _push(t: Any, operands: tuple[Any, ...], index: int, loop: _Loop) -> Any:
-    raise NotDifferentiableError(
-        "checkpoint_loop: a recorded loop has no forward sweep; use reverse mode, or nt.jvp of what calls it."
-    )
+    """Return the tangent of the last state, given that of one operand: steps run again, and take it along."""
+    if is_recorded((t, *operands)):
+        state, tensors = _run_recorded(operands, loop)
+        sources = [link_of(x) for x in tensors]
+        links = [link_of(x) for x in tensors_of(state) if x.node is not None]
+        seed = wrap(Tensor, t) if isinstance(t, np.ndarray) else t
+        with tracked_again(links), entered(grad=True):
+            moved = _pushed([(sources[index], seed)], state, set(sources), Tensor)
+    else:
+        state = loop.kept[0].state
+        with loop.replaying(), entered(grad=True, tapes=loop.tapes(), watch_all=False, scopes=loop.scopes):
+            moved = loop.push(t, index)
+    outs = tensors_of(state)
+    found = [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(moved, outs, strict=True)]
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def _pushed(
+    seeds: Sequence[tuple[Any, Any]], state: Any, sources: set[Any], cls: type[Value] | None = None
+) -> list[Any]:
+    """Return the tangents of a state's tensors, given those of some sources; None where there is none."""
+    outs = tensors_of(state)
+    arrived = iter(forward(seeds, [link_of(x) for x in outs if x.node is not None], cls=cls, ends=sources))
+    return [next(arrived) if x.node is not None else None for x in outs]
 
 
 LOOP = Op(
