@@ -155,13 +155,7 @@ def test_arrays_give_arrays_inside_of_tapes_and_transforms_that_they_have_nothin
 
     def kinds():
         x = np.ones(2)
-        value, gradient = nt.value_and_grad(f)(x)
-        pushed = nt.jvp(f, (x,), (x,))
-        pulled = nt.vjp(f, x)
-        return [
-            type(each)
-            for each in (value, gradient, nt.hessian(f)(x), *pushed, pulled[0], pulled[1](1.0)[0], nt.grad(f)(x))
-        ]
+        return [type(each) for each in (*nt.value_and_grad(f)(x), nt.grad(f)(x), nt.grad(nt.sin)(1.0))]
 
     outside = kinds()
     assert nt.Tensor not in outside

@@ -32,7 +32,7 @@ from .core.forward import fit
 from .core.gradients import as_tensor, link_of, push_forward, sweep
 from .core.reverse import graph_of, own_array
 from .core.streaming import StreamingTape
-from .core.value import Value, wrap
+from .core.value import Value, array_of, wrap
 from .errors import ArgumentError, ShapeError, StreamedError
 
 
@@ -75,8 +75,15 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
         is_recorded = is_tracked or (current().grad and has_others(inputs, graph))
         found: dict[Any, Any] = {}
         if out.node is not None:
-            seeds = [np.ones(out.shape, out.dtype)]
-            found = sweep([out], seeds, inputs.tensors, create_graph=is_recorded, graph=graph)
+            ones = np.ones(out.shape, out.dtype)
+            seed: Any = wrap(out.plain, ones) if is_recorded else ones
+            found = sweep([out], [seed], inputs.tensors, create_graph=is_recorded, graph=graph)
+            if is_recorded and not inputs.has_tensors:
+                # Something around might have had a part in it; a tape that watches all has seen the seed.
+                results = [link_of(each) for each in (out, *found.values()) if isinstance(each, Value)]
+                is_recorded = has_others(inputs, graph_of(results), seed)
+                if not is_recorded:
+                    found = {link: array_of(cotangent) for link, cotangent in found.items()}
         gradients = inputs.results(delivered(inputs, found, is_recorded))
         value = out
         if not is_recorded:

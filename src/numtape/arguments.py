@@ -139,10 +139,13 @@ def _check_float(name: str, dtype: Any, number: int) -> None:
 
 
 def is_tracked_outside(inputs: Arguments) -> bool:
-    """Say whether something around a transform differentiates by its arguments, so that its result must be tracked."""
-    return (
-        current().grad and inputs.has_tensors and any(isinstance(x, Value) and x.node is not None for x in inputs.given)
-    )
+    """Say whether the result of a transform must be differentiable itself: something around it differentiates."""
+    state = current()
+    if not state.grad:
+        return False
+    if state.transforms or any(tape.watch_all or tape.watched for tape in state.tapes):
+        return True
+    return inputs.has_tensors and any(isinstance(x, Value) and x.node is not None for x in inputs.given)
 
 
 def must_record(inputs: Arguments, is_tracked: bool, outs: Sequence[Any]) -> bool:
@@ -161,12 +164,12 @@ def depends_on_others(inputs: Arguments, values: Sequence[Value]) -> bool:
     return has_others(inputs, graph_of([link_of(value) for value in values]))
 
 
-def has_others(inputs: Arguments, graph: Graph) -> bool:
-    """Say whether a graph begins with a tensor that is tracked and no argument of this call."""
+def has_others(inputs: Arguments, graph: Graph, *own: Value) -> bool:
+    """Say whether a graph begins with a tensor that is tracked, is no argument of this call, and none of its own."""
     # What is gone was cut behind a forward derivative: it leads to what that differentiates by.
     return any(
         type(link) is Gone or (isinstance(link, Value) and link.node is not None)
-        for link in set(graph[1]).difference(inputs.tensors)
+        for link in set(graph[1]).difference(inputs.tensors, own)
     )
 
 
