@@ -198,17 +198,13 @@ class _WayBack:
                 )
 
 
-def _forward(arrays: tuple[NDArray, ...], /, *, adjoint: Adjoint) -> Any:
+def _adjoint_solution(operands: tuple[NDArray, ...], /, *, adjoint: Adjoint) -> Any:
+    """Solve a differential equation."""
     outs, adjoint.fresh = adjoint.fresh, None
     if outs is None:
-        y, _, args, _ = adjoint.split([wrap(Tensor, array) for array in arrays])
+        y, _, args, _ = adjoint.split([wrap(Tensor, array) for array in operands])
         outs = adjoint.arrays(y, args)
     return tuple(outs) if len(outs) > 1 else outs[0]
-
-
-def _adjoint_solution(operands: Any, /, *, adjoint: Adjoint) -> Any:
-    """Solve a differential equation."""
-    raise NotImplementedError
 
 
 def _pull(g: Any, operands: tuple[Any, ...], out: Any, needs: tuple[bool, ...], adjoint: Adjoint) -> list[Any]:
@@ -274,7 +270,7 @@ def _on_tape(adjoint: Adjoint, operands: Sequence[Any]) -> tuple[Leaves, Leaves]
 
 
 ADJOINT = Op(
-    _forward,
+    _adjoint_solution,
     _adjoint_solution,
     pulls={},
     pushes={"operands": _push},

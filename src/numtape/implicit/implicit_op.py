@@ -50,20 +50,18 @@ def parts_of(values: Any) -> Leaves:
     return list(values) if isinstance(values, tuple | list) else [values]
 
 
-def _forward(arrays: tuple[NDArray, ...], /, *, problem: Problem) -> Any:
-    """Return the answer: that of the first run, or of another one with the same operands."""
+def _implicit(operands: tuple[NDArray, ...], /, *, problem: Problem) -> Any:
+    """Solve an equation.
+
+    The answer is that of the first run, or of another one with the same operands.
+    """
     outs, problem.fresh = problem.fresh, None
     if outs is None:
         space = problem.equation.space
-        args = problem.filled([wrap(Tensor, array) for array in arrays])
+        args = problem.filled([wrap(Tensor, array) for array in operands])
         with alone(grad=False):
             outs = space.split(problem.solve(space.join(space.start), args))
     return tuple(outs) if len(outs) > 1 else outs[0]
-
-
-def _implicit(operands: Any, /, *, problem: Problem) -> Any:
-    """Solve an equation."""
-    raise NotImplementedError
 
 
 def _pull(g: Any, operands: tuple[Any, ...], out: Any, needs: tuple[bool, ...], problem: Problem) -> list[Any]:
@@ -199,7 +197,7 @@ def _alike(parts: Leaves) -> Leaves:
 
 
 IMPLICIT = Op(
-    _forward,
+    _implicit,
     _implicit,
     pulls={},
     pushes={"operands": _push},

@@ -122,20 +122,16 @@ def weighted(weights: Sequence[float], terms: Sequence[Leaves]) -> Leaves:
     return [apply(WEIGHTED_SUM, parts, params) for parts in zip(*terms, strict=True)]
 
 
-def _forward(arrays: tuple[NDArray, ...], /, *, weights: tuple[float, ...]) -> NDArray:
-    total = np.asarray(arrays[0] * weights[0])
-    for array, weight in zip(arrays[1:], weights[1:], strict=True):
+def _weighted_sum(operands: tuple[NDArray, ...], /, *, weights: tuple[float, ...]) -> NDArray:
+    """Add operands of one shape, each times a number."""
+    total = np.asarray(operands[0] * weights[0])
+    for array, weight in zip(operands[1:], weights[1:], strict=True):
         total += array * weight
     return total
 
 
-def _weighted_sum(operands: Any, /, *, weights: tuple[float, ...]) -> Any:
-    """Add operands of one shape, each times a number."""
-    raise NotImplementedError
-
-
 WEIGHTED_SUM = Op(
-    _forward,
+    _weighted_sum,
     _weighted_sum,
     pulls={"operands": lambda g, index, weights: g * weights[index]},
     pushes={"operands": lambda t, index, weights: t * weights[index]},

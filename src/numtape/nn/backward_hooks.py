@@ -117,13 +117,9 @@ def _tie(parts: list[Any], seen: Seen) -> list[int]:
     return places
 
 
-def _forward(arrays: tuple[NDArray, ...], /, *, seen: Seen) -> tuple[NDArray, ...]:
-    return tuple(x.copy() for x in arrays)
-
-
-def _tied(tensors: Any, /, *, seen: Seen) -> Any:
+def _tied(tensors: tuple[NDArray, ...], /, *, seen: Seen) -> tuple[NDArray, ...]:
     """Return copies of tensors whose gradients are seen together."""
-    raise NotImplementedError
+    return tuple(x.copy() for x in tensors)
 
 
 def _pull(g: tuple[Any, ...], tensors_shape: Any, seen: Seen) -> list[Any]:
@@ -146,7 +142,7 @@ def _push(t: Any, tensors_shape: Any, index: int) -> tuple[Any, ...]:
 
 
 TIE = Op(
-    _forward,
+    _tied,
     _tied,
     pulls={},
     pushes={"tensors": _push},

@@ -364,8 +364,11 @@ def _takes_two(step: Callable[..., Any]) -> bool:
     return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters) >= 2
 
 
-def _forward(arrays: tuple[NDArray, ...], /, *, loop: _Loop) -> Any:
-    """Return the tensors of the last state: those of the first run, or of another one from the first state."""
+def _loop(operands: tuple[NDArray, ...], /, *, loop: _Loop) -> Any:
+    """Apply a step to a state many times.
+
+    The tensors of the last state are those of the first run, or of another one from the first state.
+    """
     outs = loop.fresh
     loop.fresh = None
     if outs is None:
@@ -376,11 +379,6 @@ def _forward(arrays: tuple[NDArray, ...], /, *, loop: _Loop) -> Any:
                 state = loop.call(state, number)
         outs = tuple(value.array for value in tensors_of(state))
     return outs if len(outs) > 1 else outs[0]
-
-
-def _loop(operands: Any, /, *, loop: _Loop) -> Any:
-    """Apply a step to a state many times."""
-    raise NotImplementedError
 
 
 def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
@@ -446,7 +444,7 @@ def _pushed(
 
 
 LOOP = Op(
-    _forward,
+    _loop,
     _loop,
     pulls={},
     pushes={"operands": _push},
