@@ -449,17 +449,21 @@ def test_small_sizes_are_told_in_bytes():
     )
 
 
+def refilling(x, b):
+    """Add `b` again and again, written anew each time."""
+    for i in range(20):
+        b[:] = i
+        x = nt.sin(x + b)
+    return x.sum()
+
+
 @pytest.mark.parametrize("strategy", ["full", "selective", "block"])
 def test_a_numpy_array_that_is_refilled_before_its_op_runs_again_is_named(strategy):
     x = nt.tensor([0.1, 0.2, 0.3], dtype="float64", requires_grad=True)
     b = np.zeros(3)
     config = nt.CheckpointConfig(strategy, checkpoint_every_n=6 if strategy == "block" else 1)
     with nt.GradientTape(checkpoint=config) as tape:
-        h = x
-        for i in range(20):
-            b[:] = i
-            h = nt.sin(h + b)
-        loss = h.sum()
+        loss = refilling(x, b)
     with pytest.raises(nt.errors.OverwrittenError, match=r"add: its result at .* the NumPy array given for 'b' was"):
         tape.backward(loss)
 
@@ -470,11 +474,7 @@ def test_a_tensor_that_is_overwritten_after_its_last_use_changes_nothing(strateg
         x = nt.tensor([0.1, 0.2, 0.3], dtype="float64", requires_grad=True)
         b = nt.zeros(3, dtype="float64")
         with nt.GradientTape(checkpoint=config) as tape:
-            h = x
-            for i in range(20):
-                b[:] = i
-                h = nt.sin(h + b)
-            loss = h.sum()
+            loss = refilling(x, b)
         return tape.gradient(loss, x).numpy()
 
     config = nt.CheckpointConfig(strategy, checkpoint_every_n=2 if strategy == "block" else 1)

@@ -1,0 +1,329 @@
+"""Loss scaling on tapes, in saved states, and under the names of others."""
+
+import gc
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+from scaled_steps import INFINITE, amp, make, one_step
+
+import numtape as nt
+from numtape.core.gradients import sweep
+
+# Tapes.
+
+
+def test_tapes_of_one_config_continue_its_scaler():
+    w = nt.ones(2, 2, requires_grad=True)
+    config = amp(loss_scaler=nt.LossScaler.Dynamic(init_scale=4.0, growth_interval=2))
+    scales = []
+    for _ in range(4):
+        with nt.GradientTape.with_amp_config(config) as tape:
+            loss = (nt.ones(1, 2) @ w).sum()
+        grads = tape.backward(loss)
+        scales.append(config.loss_scaler.get_scale())
+        assert grads[w].tolist() == [[1.0, 1.0], [1.0, 1.0]]
+        assert not grads.overflow
+    assert scales == [4.0, 8.0, 8.0, 16.0]
+    assert w.grad.tolist() == [[4.0, 4.0], [4.0, 4.0]]
+
+
+def test_float16_without_a_scaler_gets_a_dynamic_one_and_bfloat16_none():
+    config = amp()
+    for _ in range(2):
+        with nt.Tape(amp=config) as tape:
+            tape.gradient(nt.ones(2).sum(), [nt.ones(2)])
+    assert [scaler.get_scale() for scaler in config.own_scaler] == [65536.0]
+    assert config.own_scaler[0].good_steps == 2
+    other = nt.AmpConfig()
+    with nt.Tape(amp=other) as tape:
+        assert type(tape.gradient(nt.ones(2).sum(), [nt.ones(2)])) is list
+    assert other.own_scaler == []
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+def test_on_overflow_a_tape_delivers_nothing_and_a_step_with_it_does_nothing():
+    w = nt.full((2, 2), 300.0, requires_grad=True)
+    optimizer = nt.optim.Adam([w], lr=0.1)
+    config = amp()
+    with nt.GradientTape.with_amp_config(config) as tape:
+        loss = nt.mse_loss(w @ w, nt.zeros(2, 2))
+    grads = tape.backward(loss)
+    assert (grads.overflow, tape.overflow, len(grads), w.grad) == (True, True, 0, None)
+    assert repr(grads) == "Gradients(overflow)"
+    optimizer.step(grads)
+    optimizer.apply_gradients(grads)
+    assert w.tolist() == [[300.0, 300.0], [300.0, 300.0]]
+    assert optimizer.state == {}
+    assert config.own_scaler[0].get_scale() == 32768.0
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+def test_on_overflow_gradient_returns_none_for_each_source():
+    w = nt.full((2, 2), 300.0, requires_grad=True)
+    optimizer = nt.optim.SGD([w], lr=0.1)
+    with nt.Tape(persistent=True, amp=amp()) as tape:
+        loss = nt.mse_loss(w @ w, nt.zeros(2, 2))
+    several = tape.gradient(loss, [w])
+    assert (several, several.overflow, tape.gradient(loss, w)) == ([None], True, None)
+    optimizer.step(several)
+    optimizer.step(nt.gradient_clipping.clip_by_global_norm(several, 1.0))
+    assert w.tolist() == [[300.0, 300.0], [300.0, 300.0]]
+
+
+def test_gradients_of_a_tape_are_those_without_scaling():
+    rng = np.random.default_rng(0)
+    w = nt.tensor(rng.standard_normal((3, 3)).astype(np.float32), requires_grad=True)
+    half = nt.tensor(rng.standard_normal(3).astype(np.float16), requires_grad=True)
+    x = nt.tensor(rng.standard_normal((2, 3)).astype(np.float32))
+    found = []
+    for scaler in (nt.LossScaler.Static(1.0), nt.LossScaler.Static(2.0**12)):
+        with nt.GradientTape.with_amp_config(amp(loss_scaler=scaler)) as tape:
+            loss = nt.mse_loss(x @ w + half, nt.zeros(2, 3))
+        grads = tape.backward(loss)
+        found.append([grads[w].numpy(), grads[half].numpy()])
+        assert (grads[w].dtype, grads[half].dtype) == (nt.float32, nt.float16)
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_second_derivatives_under_scaling_are_right():
+    x = nt.tensor([[3.0]])
+    with nt.Tape() as outer:
+        with nt.Tape(amp=amp()) as inner:
+            y = (x @ x) @ x
+        slope = inner.gradient(y, x)
+    assert slope.item() == 27.0
+    assert outer.gradient(slope, x).item() == 18.0
+
+
+def test_a_disabled_config_scales_nothing():
+    config = nt.AmpConfig(enabled=False, loss_scaler=nt.LossScaler.Dynamic())
+    w = nt.ones(2, requires_grad=True)
+    with nt.Tape(amp=config) as tape:
+        loss = w.sum()
+    tape.backward(loss)
+    assert config.loss_scaler.good_steps == 0
+
+
+@pytest.mark.parametrize("overflow", [False, True])
+def test_what_retains_its_gradient_gets_it_unscaled_and_nothing_on_overflow(overflow):
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    h = x * 3.0
+    h.retain_grad()
+    seen = []
+    h.register_hook(lambda g: seen.append(g.tolist()))
+    loss = (h * (INFINITE if overflow else 1.0)).sum()
+    scaler = nt.LossScaler.Static(8.0)
+    for times in (1, 2):
+        with scaler.retaining([loss]) as retained:
+            found = sweep([loss], [scaler.scaled_seed(np.ones((), np.float32))], None)
+        assert h.grad is None if overflow or times == 1 else h.grad.tolist() == [1.0, 1.0]
+        assert scaler.unscale_found(found, [loss], retained) is overflow
+        assert h.grad is None if overflow else h.grad.tolist() == [times, times]
+    # Hooks see what passes: scaled numbers.
+    assert seen == [[INFINITE, INFINITE] if overflow else [8.0, 8.0]] * 2
+
+
+# Saving.
+
+
+def test_a_scaler_can_be_pickled_in_the_middle_of_a_step():
+    w, optimizer, scaler = make(growth_interval=5)
+    one_step(w, optimizer, scaler)
+    scaler.scale(w.sum()).backward()
+    scaler.unscale(optimizer)
+    other = pickle.loads(pickle.dumps(scaler))
+    assert other.state_dict() == scaler.state_dict()
+    optimizer.zero_grad()
+    one_step(w, optimizer, other)
+    assert other.good_steps == 2
+
+
+@pytest.mark.parametrize(("name", "value"), [("good_steps", -1), ("good_steps", "two"), ("skipped", 1.5)])
+def test_counts_are_checked_before_anything_is_loaded(name, value):
+    scaler = nt.LossScaler.Dynamic(64.0)
+    before = scaler.state_dict()
+    with pytest.raises(nt.errors.ArgumentError) as error:
+        scaler.load_state_dict({**before, "scale": 2.0, name: value})
+    assert str(error.value) == f"LossScaler: {name} is {value!r}; it must be an integer that is not negative."
+    assert scaler.state_dict() == before
+
+
+def test_more_good_steps_than_the_interval_still_let_the_scale_grow():
+    w, optimizer, scaler = make(init_scale=8.0, growth_interval=3)
+    scaler.load_state_dict({**scaler.state_dict(), "good_steps": 7})
+    one_step(w, optimizer, scaler)
+    assert (scaler.get_scale(), scaler.good_steps) == (16.0, 0)
+
+
+def test_training_resumes_bitwise_at_every_step():
+    def make_all():
+        model = nt.nn.Sequential(nt.nn.Linear(4, 8, rng=0), nt.nn.Tanh(), nt.nn.Linear(8, 2, rng=1)).to(nt.float16)
+        scaler = nt.LossScaler.Dynamic(2.0**17, growth_interval=3)
+        return model, nt.optim.Adam(model.parameters(), lr=1e-2), scaler
+
+    def train(model, optimizer, scaler, steps):
+        for step in steps:
+            x = nt.tensor(np.random.default_rng(step).standard_normal((8, 4)), dtype=nt.float16)
+            optimizer.zero_grad()
+            with nt.autocast(nt.float16), np.errstate(over="ignore"):
+                scaler.scale((model(x) ** 2).mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    whole = make_all()
+    train(*whole, range(20))
+    assert whole[2].get_scale() != 2.0**17
+    parts = make_all()
+    for step in range(20):
+        train(*parts, [step])
+        fresh = make_all()
+        for old, new in zip(parts, fresh, strict=True):
+            new.load_state_dict(old.state_dict())
+        parts = fresh
+    for a, b in zip(whole[0].parameters(), parts[0].parameters(), strict=True):
+        assert a.numpy().tobytes() == b.numpy().tobytes()
+    assert whole[2].state_dict() == parts[2].state_dict()
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    scaler = nt.LossScaler.Dynamic(64.0)
+    before = scaler.state_dict()
+    with pytest.raises(nt.errors.ArgumentError, match=r"LossScaler: scale is -1\.0"):
+        scaler.load_state_dict({**before, "scale": -1.0})
+    with pytest.raises(nt.errors.ArgumentError, match="growth_interval is 0"):
+        scaler.load_state_dict({**before, "growth_interval": 0})
+    assert scaler.state_dict() == before
+
+
+def test_a_state_survives_a_file(tmp_path):
+    scaler = nt.LossScaler.Dynamic(64.0, growth_interval=7)
+    scaler.good_steps = 3
+    nt.save({"scaler": scaler.state_dict()}, tmp_path / "state.safetensors")
+    other = nt.LossScaler.Dynamic()
+    other.load_state_dict(nt.load(tmp_path / "state.safetensors")["scaler"])
+    assert other.state_dict() == scaler.state_dict()
+
+
+# PyTorch's names.
+
+
+def test_grad_scaler_is_a_dynamic_one_by_other_names():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    optimizer = nt.optim.SGD([w], lr=0.5)
+    scaler = nt.GradScaler(init_scale=16.0, growth_interval=1)
+    scaler.scale(w.sum()).backward()
+    scaler.unscale_(optimizer)
+    assert w.grad.tolist() == [1.0, 1.0]
+    scaler.step(optimizer)
+    scaler.update()
+    assert w.tolist() == [0.5, 1.5]
+    assert scaler.state_dict() == {
+        "scale": 32.0,
+        "growth_factor": 2.0,
+        "backoff_factor": 0.5,
+        "growth_interval": 1,
+        "_growth_tracker": 0,
+    }
+    assert (scaler.get_growth_factor(), scaler.get_backoff_factor(), scaler.get_growth_interval()) == (2.0, 0.5, 1)
+    other = nt.GradScaler("cpu")
+    other.load_state_dict(scaler.state_dict())
+    assert other.get_scale() == 32.0
+    other.update(8.0)
+    assert other.get_scale() == 8.0
+
+
+def test_the_settings_of_a_grad_scaler_can_be_set():
+    scaler = nt.GradScaler()
+    scaler.set_growth_factor(3.0)
+    scaler.set_backoff_factor(0.25)
+    scaler.set_growth_interval(7)
+    assert (scaler.get_growth_factor(), scaler.get_backoff_factor(), scaler.get_growth_interval()) == (3.0, 0.25, 7)
+    with pytest.raises(nt.errors.ArgumentError, match="growth_factor is 1; it must be a number above 1"):
+        scaler.set_growth_factor(1)
+
+
+def test_a_grad_scaler_that_is_off_does_nothing():
+    w = nt.tensor([1.0], requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w], lr=0.5), nt.GradScaler(enabled=False)
+    loss = w.sum()
+    assert scaler.scale(loss) is loss
+    loss.backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    assert w.tolist() == [0.5]
+    assert (scaler.state_dict(), scaler.get_scale(), scaler.is_enabled()) == ({}, 1.0, False)
+
+
+# Nothing is left behind.
+
+
+def test_a_scaler_keeps_nothing_alive():
+    w, optimizer, scaler = make()
+    gc.disable()
+    try:
+        loss = w.sum()
+        reference = weakref.ref(loss)
+        scaler.scale(loss).backward()
+        del loss
+        assert reference() is None
+        scaler.step(optimizer)
+        scaler.update()
+        reference = weakref.ref(w)
+        del w, optimizer
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+# TenfloweRS' guide, section by section.
+
+
+def test_tenflowers_mixed_precision_training():
+    amp_config = nt.AmpConfig(
+        enabled=True,
+        precision_mode=nt.PrecisionMode.FLOAT16,
+        loss_scaler=nt.LossScaler.Dynamic(
+            init_scale=65536.0,
+            growth_factor=2.0,
+            backoff_factor=0.5,
+            growth_interval=2000,
+        ),
+        autocast_ops=["matmul", "conv2d"],
+        keep_fp32_ops=["softmax", "layer_norm"],
+    )
+    tape = nt.GradientTape.with_amp_config(amp_config)
+    weight = tape.watch(nt.full((3, 3), 0.5))
+    with tape:
+        hidden = nt.ones(2, 3) @ weight
+        normal = nt.layer_norm(hidden * nt.tensor([1.0, 2.0, 3.0], dtype=nt.float16), (3,))
+        loss = (nt.softmax(normal) * 2.0**-20).sum()
+    # Operations automatically cast to FP16 where safe.
+    assert (hidden.dtype, normal.dtype, loss.dtype) == (nt.float16, nt.float32, nt.float32)
+    # Loss scaling prevents underflow in gradients.
+    (gradient,) = tape.gradient([loss], [weight])
+    assert gradient.dtype == nt.float32
+    assert not tape.overflow
+    assert amp_config.loss_scaler.good_steps == 1
+
+
+def test_tenflowers_amp_config_has_the_fields_of_the_document():
+    fields = ["enabled", "precision_mode", "loss_scaler", "autocast_ops", "keep_fp32_ops"]
+    config = nt.AmpConfig()
+    assert [getattr(config, name) for name in fields] == [True, nt.PrecisionMode.BFLOAT16, None, (), ()]
+    assert [mode.name for mode in nt.PrecisionMode] == ["FLOAT16", "BFLOAT16", "FLOAT32"]
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+@pytest.mark.parametrize("overflow", [False, True])
+def test_a_tape_that_scales_delivers_retained_gradients_unscaled_and_none_on_overflow(overflow):
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    with nt.GradientTape.with_amp_config(amp()) as tape:
+        h = x * 3.0
+        h.retain_grad()
+        loss = (h * (INFINITE if overflow else 1.0)).sum()
+    assert tape.backward(loss).overflow is overflow
+    assert h.grad is None if overflow else h.grad.tolist() == [1.0, 1.0]
