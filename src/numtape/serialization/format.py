@@ -36,8 +36,8 @@ from ..errors import DamagedFileError, SavedFileError
 VERSION = 1
 #: The limit of the safetensors library, which could not read a longer one.
 MAX_HEADER_BYTES = 100_000_000
-#: The limit for headers without a seal, which may be anything: 3,000 tensors or so. More cannot be judged in 50 ms.
-MAX_UNSEALED_BYTES = 300_000
+#: The limit for headers of files that nobody vouches for, some 2,000 tensors: more cannot be judged in 50 ms.
+MAX_JUDGED_BYTES = 300_000
 METADATA = "__metadata__"
 _SIGNED = {f"I{8 * size}": np.dtype(f"<i{size}") for size in (1, 2, 4, 8)}
 _UNSIGNED = {f"U{8 * size}": np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
@@ -115,14 +115,14 @@ def _seal_span(header: bytes) -> tuple[int, int]:
     return found.span(2)
 
 
-def check_length(opening: bytes, length: int) -> None:
-    """Raise if a file that opens like this, after the length of its header, has a header too long to be judged."""
+def check_length(length: int, trusted: bool) -> None:
+    """Raise if a header is too long, or too long to be judged quickly in a file that is not `trusted`."""
     if length > MAX_HEADER_BYTES:
         raise SavedFileError(f"has a header of {length} bytes; safetensors files have {MAX_HEADER_BYTES} at most.")
-    if length > MAX_UNSEALED_BYTES and not _SEAL.match(opening):
+    if length > MAX_JUDGED_BYTES and not trusted:
         raise SavedFileError(
-            f"has a header of {length} bytes and was not saved by numtape, which reads headers of other tools up to "
-            f"{MAX_UNSEALED_BYTES}. If the file is right, read it with the safetensors library."
+            f"has a header of {length} bytes, and above {MAX_JUDGED_BYTES} a malformed one could take long to refuse. "
+            "If you know where the file comes from, give load(..., trusted=True)."
         )
 
 

@@ -122,7 +122,7 @@ class Checkpoints:
     def _load_last(self, found: list[_Saved]) -> Any:
         for saved in reversed(found):
             try:
-                return load(saved.path)
+                return load(saved.path, trusted=True)  # What is in this folder was saved here.
             except (SavedFileError, OSError) as error:  # A disk may also refuse to read what it damaged.
                 warnings.warn(f"Checkpoints: passed over a file: {error}", stacklevel=3)
         if found:

@@ -20,7 +20,8 @@ def save(path: Any, tree: Any) -> None:
     gradient.
 
     The file is a safetensors file, which other tools read: a tensor's name is its path in the tree, joined with dots.
-    It also holds the tree and checksums, so that `load` notices any damage.
+    It also holds the tree and checksums, so that `load` notices any damage. Trees of more than 2,000 tensors or so are
+    loaded by ``nt.load(path, trusted=True)``.
 
     Threads and processes may save to one path at the same time: each file is complete, and the last one stays. A
     reader sees the old file or the new one, never a part. The arrays are copied before they are written, so
