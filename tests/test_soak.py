@@ -2,7 +2,10 @@
 
 import contextlib
 import gc
+import random
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import numtape as nt
 from numtape.core.buffers import Buffers
 from numtape.core.record import Record
 from numtape.insight.memory import GradientMemoryProfiler
+from numtape.kernels.views import broadcast_view
 
 WARM_UP = 100
 
@@ -176,6 +180,32 @@ def test_a_step_that_keeps_a_freed_graph_would_be_noticed():
 
     with pytest.raises(AssertionError):
         check_no_growth(leaking, w, 10)
+
+
+def test_views_leave_nothing_in_the_interpreters_cache_of_lookups():
+    # Its slots go by the addresses of names, and each keeps its name: one made anew is kept wherever memory moves.
+    rng = random.Random(0)
+    others = [b""] * 1000
+
+    def move_memory(x):
+        others[rng.randrange(1000)] = bytes(rng.choice([0, 24]))  # 24 take as much as a name of eight letters.
+
+    def view_while_memory_moves(x):
+        broadcast_view(x, (2,))
+        move_memory(x)
+
+    x = np.ones(())
+    run(move_memory, x, 10_000)
+    run(view_while_memory_moves, x, 10)
+    alive()
+    blocks = alive()[-1] - sum(map(bool, others))
+    run(view_while_memory_moves, x, 10_000)
+    assert abs(alive()[-1] - sum(map(bool, others)) - blocks) < 10
+
+
+def test_nobody_sets_an_attribute_of_flags_which_makes_a_name_anew():
+    for path in Path(nt.__file__).parent.rglob("*.py"):
+        assert not re.search(r"\.flags\.\w+ = ", path.read_text()), f"{path}: call setflags"
 
 
 @pytest.mark.parametrize("steps", [300, pytest.param(100_000, marks=pytest.mark.soak)])

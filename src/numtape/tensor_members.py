@@ -69,7 +69,7 @@ class Members(Value):
         if copy:
             return self.array.copy()
         view = self.array.view()
-        view.flags.writeable = False
+        view.setflags(write=False)
         return view
 
     def item(self) -> Any:

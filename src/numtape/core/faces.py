@@ -281,7 +281,7 @@ def _constant(op: Op, x: Any, number: float) -> Any:
         array = np.array(number, x.dtype)
     except OverflowError as error:
         raise explain(op, (x, number), error) from error
-    array.flags.writeable = False
+    array.setflags(write=False)
     known = _CONSTANTS[x.dtype]
     if len(known) >= _MOST_CONSTANTS:
         known.clear()

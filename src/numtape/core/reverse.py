@@ -419,7 +419,7 @@ def _hooked(hooks: dict[int, Any], cls: type[Value], g: Any) -> Any:
 def _read_only(g: Any) -> Any:
     """Return a view that cannot be written: other tensors may have the same memory for their gradient."""
     view = np.asarray(g).view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 

@@ -19,5 +19,6 @@ def broadcast_view(x: NDArray, shape: Shape) -> NDArray:
     if missing < 0 or not x.flags.c_contiguous or not x.size:
         return np.broadcast_to(x, shape)
     view: NDArray = np.ndarray(shape, x.dtype, x, 0, tuple(strides))
-    view.flags.writeable = False
+    # To set `view.flags.writeable` looks setflags up by a string made anew, which CPython's cache of lookups may keep.
+    view.setflags(write=False)
     return view

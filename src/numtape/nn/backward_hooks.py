@@ -133,7 +133,7 @@ def _pull(g: tuple[Any, ...], tensors_shape: Any, seen: Seen) -> list[Any]:
 def _shown(array: NDArray) -> Any:
     """Return a gradient as a tensor that cannot be written: other tensors may have the same memory for theirs."""
     view = np.asarray(array).view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return wrap(Tensor, view)
 
 

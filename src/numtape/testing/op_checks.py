@@ -275,11 +275,11 @@ def check_inputs_unchanged(entry: Op | Composite, sample: Sample) -> None:
     case = case_of(entry, sample)
     tensors = leaves(case.operands)
     for x in tensors:
-        x.array.flags.writeable = False
+        x.array.setflags(write=False)
     outs = case.values(tensors)
     cotangents = [np.ones(y.shape) for y in outs]
     for g in cotangents:
-        g.flags.writeable = False
+        g.setflags(write=False)
     reverse([(y.node, g) for y, g in zip(outs, cotangents, strict=True) if isinstance(y.node, Record)], tensors)
     for x, before in zip(tensors, case.operands, strict=True):
         np.testing.assert_array_equal(x.array, before)

@@ -94,7 +94,7 @@ def _read_only(arrays: list[NDArray], name: str) -> Iterator[None]:
     """Let nobody write to arrays: records refer to them, and have no way to notice."""
     locked = [array for array in arrays if array.flags.writeable]
     for array in locked:
-        array.flags.writeable = False
+        array.setflags(write=False)
     try:
         yield
     except ValueError as error:
@@ -106,7 +106,7 @@ def _read_only(arrays: list[NDArray], name: str) -> Iterator[None]:
         ) from error
     finally:
         for array in locked:
-            array.flags.writeable = True
+            array.setflags(write=True)
 
 
 def _writes(value: Value) -> int:

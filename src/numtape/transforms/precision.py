@@ -47,7 +47,7 @@ class CastArrays:
                 return copy
         copy = to_half(value.array, dtype)
         # Ops that return views of it hand it out, and a write through one would change what later ops read.
-        copy.flags.writeable = False
+        copy.setflags(write=False)
         self._copies[id(value)] = (weakref.ref(value, self._forgetting(id(value))), value.array, writes, copy)
         return copy
 

@@ -233,7 +233,7 @@ def _directions(op: Op, arrays: Sequence[Any], position: int, params: dict[str, 
     tangent = draw(x.shape) * np.maximum(np.abs(x), 1e-3 * largest or 1.0)
     cotangents = [draw(y.shape) for y in _outputs(op, arrays, params)]
     for g in cotangents:
-        g.flags.writeable = False  # A rule that writes to its cotangent spoils those of others.
+        g.setflags(write=False)  # A rule that writes to its cotangent spoils those of others.
     return tangent, cotangents
 
 
