@@ -6,11 +6,17 @@ Peers that are not installed are left out.
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from numtape.kernels import cpu
+
+#: The variable that names the instructions which oneDNN may use.
+LIMIT = "ONEDNN_MAX_CPU_ISA"
 
 Work = Callable[[], Any]
 
@@ -64,6 +70,9 @@ def options(description: str) -> argparse.Namespace:
 
 def optional(name: str) -> Any:
     """Import a peer, or return None and say so."""
+    if not cpu.has_tiles():
+        # PyTorch's oneDNN would use matrix instructions whose tiles the machine hides, which ends the process.
+        os.environ.setdefault(LIMIT, "AVX512_CORE_FP16")
     try:
         return __import__(name, fromlist=["_"])
     except ImportError:

@@ -3,8 +3,6 @@
 Run: python benchmarks/precision/kernels.py [--rounds 31] [--json figures.json]
 
 Needs a machine that does nothing else: threads that wait for each other take many times as long beside other programs.
-Where a virtual machine announces matrix instructions that it does not let run, PyTorch's bfloat16 ends the process;
-ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 keeps it from using them.
 """
 
 import sys

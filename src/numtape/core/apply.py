@@ -20,7 +20,7 @@ from ..errors import (
     OperandError,
     ShapeError,
 )
-from ..kernels.halves import to_float32
+from ..kernels.halves import converted, to_float32
 from ..kernels.memory import keep_freed_memory
 from .context import State, casting, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure, same
@@ -201,14 +201,14 @@ def _cast(op: Op, arrays: Sequence[Any], promoted: Sequence[int]) -> tuple[list[
         if type(array) in _NUMBERS and target in FLOAT_DTYPES:
             arrays[i] = float(array) if op.facts.to_float else array
         elif getattr(array, "dtype", None) is not working:
-            arrays[i] = _asarray(array).astype(working)
+            arrays[i] = converted(_asarray(array), working)
     return arrays, target if target is not working else None
 
 
 def _finish(out: Any, target: Dtype | None) -> Any:
     """Make an array of NumPy's scalars, and round float32 results of half operands."""
     out = _asarray(out)
-    return out.astype(target) if target is not None and out.dtype == float32 else out
+    return converted(out, target) if target is not None and out.dtype == float32 else out
 
 
 def explain(op: Op, arrays: Sequence[Any], error: Exception) -> Exception:

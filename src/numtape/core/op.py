@@ -172,6 +172,8 @@ class Facts:
     precision: str = "keep"
     #: Whether the forward may see half arrays as they are.
     native_half: bool = False
+    #: Whether the rules, too, may see half operands as they are.
+    native_half_rules: bool = False
     #: Whether the output may be a view of the first operand.
     aliases: bool = False
     #: Where the derivative does not exist, in words; empty if it is smooth.

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES
+from ..kernels.halves import to_float32
 from .apply import PICK, new_record
 from .context import FREED, current, entered, without_casts
 from .recompute import raise_freed
@@ -53,7 +54,7 @@ class Reader:
         self._restorer.drop(record)
 
     def operand(self, record: Record, position: int) -> Any:
-        """Return the value of an input, widened if half; raise if it is gone or was overwritten."""
+        """Return the value of an input, as rules want it if half; raise if it is gone or was overwritten."""
         link: Any = record.inputs[position]
         kind = type(link)
         if kind is Record:
@@ -74,7 +75,7 @@ class Reader:
             raise_freed(record)
         else:
             return link
-        return array if array.dtype not in HALF_DTYPES else array.astype(float32)
+        return array if array.dtype not in HALF_DTYPES else for_rule(record, array)
 
     def output(self, record: Record) -> Any:
         """Return the output of a record."""
@@ -112,5 +113,10 @@ class Reader:
         return tuple(self.operand(record, i) for i in range(len(record.inputs)))
 
 
+def for_rule(record: Record, array: NDArray) -> NDArray:
+    """Return an operand as the rules of a record read it."""
+    return array if record.op.facts.native_half_rules else _widen(array)
+
+
 def _widen(array: NDArray) -> NDArray:
-    return array if array.dtype not in HALF_DTYPES else array.astype(float32)
+    return array if array.dtype not in HALF_DTYPES else to_float32(array)

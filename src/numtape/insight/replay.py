@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..core.context import FREED, PAST
-from ..core.reader import Reader
+from ..core.reader import Reader, for_rule
 from ..core.recompute import Made, fingerprint, is_at_hand, run_again
 from ..core.record import Gone, Record, describe_site, link_name
 from ..core.value import Value
 from ..core.write import stamp_at
-from ..dtypes import HALF_DTYPES, float32
 
 
 @dataclass(frozen=True)
@@ -189,15 +188,14 @@ class ReplayReader(Reader):
                 pass
 
     def operand(self, record: Record, position: int) -> Any:
-        """Return the value of an input, widened if half."""
+        """Return the value of an input, as rules want it if half."""
         link = record.inputs[position]
         if type(link) is not Record:
             obstacle = find_obstacle(record, position)
             if obstacle is not None:
                 raise ObstacleMet(obstacle)
             if type(link) is Gone:
-                array = _plain(link)
-                return array.astype(float32) if array.dtype in HALF_DTYPES else array
+                return for_rule(record, _plain(link))
         return super().operand(record, position)
 
     def _missing(self, reader: Record, maker: Record) -> Any:

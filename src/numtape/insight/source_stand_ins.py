@@ -35,7 +35,7 @@ def matrix_product(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: D
     out: NDArray = np.matmul(wide(a), wide(b))
     if bias is not None:
         out = out + wide(bias)
-    return out.astype(dtype or a.dtype)
+    return out.astype(dtype or a.dtype) if a.dtype == b.dtype else out
 
 
 def convolve(

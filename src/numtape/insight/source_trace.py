@@ -244,7 +244,9 @@ class _Reader:
         self.is_exact = is_exact
 
     def operand(self, record: Record, position: int) -> Any:
-        value = self.trace.widened(self.trace.operand(record, position))
+        value = self.trace.operand(record, position)
+        if not record.op.facts.native_half_rules:
+            value = self.trace.widened(value)
         is_constant = isinstance(value, Traced) and value.step is None and not record.needs >> position & 1
         return value.content if self.is_exact and is_constant else value
 

@@ -9,7 +9,7 @@ bfloat16 0.55 by NumPy and 0.19 by LLVM; back 0.09 by NumPy. oneDNN's reorder is
 import numpy as np
 
 from .._typing import Dtype, NDArray
-from ..dtypes import HALF_DTYPES, float16, float32
+from ..dtypes import HALF_DTYPES, bfloat16, float16, float32
 from ..errors import DtypeError
 from . import llvm_conversion
 from .addresses import address_of
@@ -18,6 +18,9 @@ from .addresses import address_of
 _SMALLEST = 4096
 #: NumPy converts so many elements before a kernel is compiled, which takes as long.
 _PATIENCE = 1 << 24
+
+#: The largest number of bfloat16.
+_LARGEST = np.uint32(0x7F7F0000).view(float32)
 
 _converted = 0
 
@@ -55,6 +58,38 @@ def to_float32(array: NDArray) -> NDArray:
     return array if array.dtype is float32 else _convert(array, float32)
 
 
+def converted(array: NDArray, dtype: Dtype) -> NDArray:
+    """Return `array` in another dtype, or itself.
+
+    Example:
+        >>> from numtape.kernels.halves import converted
+        >>> converted(np.array([1, 2]), np.dtype(np.float16))
+        array([1., 2.], dtype=float16)
+    """
+    return array if array.dtype is dtype else _convert(array, dtype)
+
+
+def split(array: NDArray) -> tuple[NDArray, NDArray]:
+    """Return two bfloat16 arrays whose sum is a float32 array to 17 bits; the second is 0 where it is not finite.
+
+    Example:
+        >>> from numtape.kernels.halves import split
+        >>> upper, lower = split(np.array([1.01], np.float32))
+        >>> upper, lower
+        (array([1.00781], dtype=bfloat16), array([0.00218201], dtype=bfloat16))
+    """
+    array = np.ascontiguousarray(array)
+    upper, lower = np.empty(array.shape, bfloat16), np.empty(array.shape, bfloat16)
+    kernel = llvm_conversion.splitter()
+    if kernel is not None:
+        kernel(address_of(array), address_of(upper), address_of(lower), array.size)
+        return upper, lower
+    with np.errstate(over="ignore", invalid="ignore"):
+        upper[...] = np.where(np.isfinite(array), np.clip(array, -_LARGEST, _LARGEST), array)
+        lower[...] = np.where(np.isfinite(array), array - to_float32(upper), 0.0)
+    return upper, lower
+
+
 def compile_now() -> bool:
     """Compile the kernels without waiting until that pays; say whether llvmlite is there to do it."""
     global _converted
@@ -64,7 +99,7 @@ def compile_now() -> bool:
 
 def _convert(array: NDArray, dtype: Dtype) -> NDArray:
     source = array.dtype
-    is_compiled = source is float32 or (dtype is float32 and source is float16)
+    is_compiled = dtype in HALF_DTYPES if source is float32 else source is float16 and dtype is float32
     if is_compiled and array.size >= _SMALLEST and array.flags.c_contiguous and _is_worth_it(array.size):
         kernel = llvm_conversion.kernel(source, dtype)
         if kernel is not None:

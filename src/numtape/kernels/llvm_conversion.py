@@ -1,13 +1,11 @@
 """Conversions between float32 and halves, compiled by LLVM for the CPU at hand (the extra ``compile``)."""
 
-import ctypes
 import functools
-import importlib
 from collections.abc import Callable
-from typing import Any
 
 from .._typing import Dtype
 from ..dtypes import bfloat16, float16, float32
+from . import llvm
 
 Kernel = Callable[[int, int, int], None]
 
@@ -83,8 +81,58 @@ done:
   ret void
 }}
 """
-#: Engines own the compiled code, for as long as the process runs.
-_engines: list[Any] = []
+
+
+#: Two bfloat16 numbers whose sum is a float32 number to 17 bits: the nearest that is not inf, and what it lacks.
+_SPLIT = """
+define void @split(ptr noalias %source, ptr noalias %upper, ptr noalias %lower, i64 %count) {
+entry:
+  br label %body
+body:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %from = getelementptr float, ptr %source, i64 %i
+  %to_upper = getelementptr i16, ptr %upper, i64 %i
+  %to_lower = getelementptr i16, ptr %lower, i64 %i
+  %x = load float, ptr %from
+  %bits = bitcast float %x to i32
+  %cut = and i32 %bits, -65536
+  %more_bits = add i32 %bits, 32768
+  %nearest = and i32 %more_bits, -65536
+  %nearest_exponent = and i32 %nearest, 2139095040
+  %too_large = icmp eq i32 %nearest_exponent, 2139095040
+  %near_bits = select i1 %too_large, i32 %cut, i32 %nearest
+  %nan = fcmp uno float %x, %x
+  %quiet = or i32 %cut, 4194304
+  %upper_bits = select i1 %nan, i32 %quiet, i32 %near_bits
+  %upper_shifted = lshr i32 %upper_bits, 16
+  %upper_narrow = trunc i32 %upper_shifted to i16
+  store i16 %upper_narrow, ptr %to_upper
+  %near = bitcast i32 %near_bits to float
+  %rest = fsub float %x, %near
+  %rest_bits = bitcast float %rest to i32
+  %rest_shifted = lshr i32 %rest_bits, 16
+  %odd = and i32 %rest_shifted, 1
+  %bias = add i32 %odd, 32767
+  %sum = add i32 %rest_bits, %bias
+  %rounded = lshr i32 %sum, 16
+  %exponent = and i32 %bits, 2139095040
+  %finite = icmp ne i32 %exponent, 2139095040
+  %chosen = select i1 %finite, i32 %rounded, i32 0
+  %narrow = trunc i32 %chosen to i16
+  store i16 %narrow, ptr %to_lower
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %body, label %done
+done:
+  ret void
+}
+"""
+
+
+@functools.cache
+def splitter() -> Callable[[int, int, int, int], None] | None:
+    """Return a function of three addresses and a count that splits contiguous float32 elements, or None."""
+    return llvm.compiled(_SPLIT, "split", arguments=4) if llvm.is_there() else None
 
 
 @functools.cache
@@ -93,30 +141,7 @@ def kernel(source: Dtype, target: Dtype) -> Kernel | None:
 
     Compiling takes about 10 ms, and importing llvmlite 70 ms.
     """
-    try:
-        llvm: Any = importlib.import_module("llvmlite.binding")
-    except ImportError:
+    if not llvm.is_there():
         return None
-    engine = _compile(llvm, _source_text(source, target))
-    _engines.append(engine)
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    return prototype(engine.get_function_address("convert"))
-
-
-def _source_text(source: Dtype, target: Dtype) -> str:
-    return _LOOP.format(source=_TYPES[source], target=_TYPES[target], instructions=_INSTRUCTIONS[source, target])
-
-
-def _compile(llvm: Any, text: str) -> Any:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(text)
-    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=3)
-    options = llvm.create_pipeline_tuning_options(3)
-    options.loop_vectorization = True
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    return engine
+    text = _LOOP.format(source=_TYPES[source], target=_TYPES[target], instructions=_INSTRUCTIONS[source, target])
+    return llvm.compiled(text, "convert", arguments=3)

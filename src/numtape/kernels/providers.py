@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype, NDArray
-from ..dtypes import HALF_DTYPES, float32
-from ..errors import ArgumentError
+from ..dtypes import HALF_DTYPES, bfloat16, float32
+from ..errors import ArgumentError, MissingExtraError
 from . import convolution as plain
 from .convolution import Convolution, Ints, Pairs
 from .halves import to_float32, to_half
@@ -23,9 +23,11 @@ from .halves import to_float32, to_half
 LEAST_PRODUCT = 1 << 19
 #: The same for a convolution. Once loaded oneDNN is faster at smaller ones too, but these do not pay for loading it.
 LEAST_CONVOLUTION = 1 << 16
+#: The same for a product with bfloat16, or each of a stack, by matrix instructions.
+LEAST_TILED = 1 << 21
 
 #: What `provider` accepts: whichever is fastest, or one for everything that it can run.
-NAMES = ("auto", "numpy", "onednn")
+NAMES = ("auto", "numpy", "onednn", "amx")
 
 _chosen = "auto"
 #: Whether oneDNN has convolved, so that its threads are awake. Before that, float32 products are as fast by BLAS.
@@ -37,12 +39,12 @@ def provider(name: str | None = None) -> str:
     """Choose who runs matrix products and convolutions in this process, and return who does.
 
     Args:
-        name: "auto" (oneDNN if it is installed, where it is faster), "numpy", "onednn" (wherever it can), or None to
-            leave the choice as it is.
+        name: "auto" (whichever is fastest of those that are installed), "numpy", "onednn" or "amx" (wherever they
+            can), or None to leave the choice as it is.
 
     Raises:
         ArgumentError: if there is no such provider.
-        MissingExtraError: if it is not installed, does not load, or is lost by a fork (as `library` says).
+        MissingExtraError: if it is not installed, does not run here, or is lost by a fork.
 
     Example:
         >>> nt.kernels.provider()
@@ -65,7 +67,7 @@ def pinned(name: str) -> Iterator[None]:
 
     Raises:
         ArgumentError: if there is no such provider.
-        MissingExtraError: if it is not installed, does not load, or is lost by a fork (as `library` says).
+        MissingExtraError: if it is not installed, does not run here, or is lost by a fork.
 
     Example:
         >>> from numtape.kernels import providers
@@ -82,27 +84,35 @@ def pinned(name: str) -> Iterator[None]:
 
 def _checked(name: str) -> str:
     if name not in NAMES:
-        raise ArgumentError(f"provider: {name!r} is not one; use 'auto', 'numpy' or 'onednn'.")
+        raise ArgumentError(f"provider: {name!r} is not one; use 'auto', 'numpy', 'onednn' or 'amx'.")
     if name == "onednn":
         from .onednn_library import library
 
         library()  # Raises if it is missing.
+    elif name == "amx":
+        from . import amx
+
+        reason = amx.why_missing()
+        if reason is not None:
+            raise MissingExtraError(f"{reason}.")
     return name
 
 
 def describe() -> str:
     """Return in one line which providers there are, and why one is missing."""
+    from . import amx
     from .onednn_library import library, why_missing
 
     reason = why_missing()
-    found = f"NumPy, oneDNN {library().version}" if reason is None else f"NumPy; {reason}"
+    found = "NumPy" if amx.why_missing() else "NumPy, AMX"
+    found += f", oneDNN {library().version}" if reason is None else f"; {reason}"
     return found if active() == "auto" else f"{found} (chosen: {active()})"
 
 
 def _by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray | None:
     """Let oneDNN run a kernel if it may and can; return None if NumPy has to."""
     choice = _pinned.get() or _chosen
-    if choice == "numpy" or (work < least and choice != "onednn"):
+    if choice not in ("auto", "onednn") or (work < least and choice == "auto"):
         return None
     from . import onednn  # With all that it needs, which small programs do not.
 
@@ -111,18 +121,30 @@ def _by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray |
     global _is_awake
     run: Callable[..., NDArray | None] = getattr(onednn, kernel)
     done = run(*arguments)
-    _is_awake = _is_awake or (done is not None and kernel != "matmul")
+    _is_awake = _is_awake or (done is not None and "matmul" not in kernel)
     return done
 
 
+def _by_amx(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArray | None:
+    """Let matrix instructions run a product with bfloat16 if they may and can; return None if others have to."""
+    choice = _pinned.get() or _chosen
+    if choice not in ("auto", "amx") or min(a.ndim, b.ndim) < 2:
+        return None
+    if choice == "auto" and a.shape[-2] * a.shape[-1] * b.shape[-1] < LEAST_TILED:
+        return None
+    from . import amx
+
+    return amx.matmul(a, b, bias, dtype)
+
+
 def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | None = None) -> NDArray:
-    """Return ``a @ b + bias`` of arrays of one dtype; halves are added up in float32 and rounded once, at the end.
+    """Return ``a @ b + bias``; halves are added up in float32 and rounded once, at the end.
 
     Args:
         a: of shape (..., m, k).
         b: of shape (..., k, n).
         bias: of shape (n,), or None.
-        dtype: of the result for half operands: float32, or None for their own.
+        dtype: of the result for half operands: float32, or None for their own if they have the same, or else float32.
 
     Example:
         >>> from numtape.kernels import providers
@@ -131,8 +153,8 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
                [3]], dtype=bfloat16)
     """
     working = a.dtype
-    if working in HALF_DTYPES:
-        return _half_product(a, b, bias, dtype or working)
+    if working in HALF_DTYPES or b.dtype in HALF_DTYPES:
+        return _half_product(a, b, bias, dtype or (working if working is b.dtype else float32))
     if working is float32 and b.ndim > 1 and (_is_awake or active() == "onednn"):
         done = _by_onednn("matmul", a.size * b.shape[-1], LEAST_PRODUCT, a, b, bias, float32)
         if done is not None:
@@ -148,7 +170,13 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
 def _half_product(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArray:
     wide_bias = None if bias is None else np.ascontiguousarray(to_float32(bias))
     work = a.size * b.shape[-1] if b.ndim > 1 else 0
-    done = _by_onednn("matmul", work, LEAST_PRODUCT, a, b, wide_bias, dtype)
+    done = None
+    if a.dtype is b.dtype:
+        done = _by_onednn("matmul", work, LEAST_PRODUCT, a, b, wide_bias, dtype)
+    if done is None:
+        done = _by_amx(a, b, wide_bias, dtype)
+    if done is None and {a.dtype, b.dtype} == {bfloat16, float32}:
+        done = _by_onednn("split_matmul", work, LEAST_PRODUCT, a, b, wide_bias)
     if done is not None:
         return done
     out = matmul(to_float32(a), to_float32(b), wide_bias)

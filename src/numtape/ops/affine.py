@@ -74,6 +74,7 @@ def _reference(x: Any, weight: Any, bias: Any = None) -> Any:
     terms=_terms,
     precision="lower",
     native_half=True,
+    native_half_rules=True,
     batch=_batch,
     reference=_reference,
     samples=lambda: [
