@@ -149,21 +149,106 @@ def test_keep_all_works_with_several_outputs():
     assert grads[r].shape == (2, 2)
 
 
-def test_arrays_give_arrays_inside_of_tapes_and_transforms_that_they_have_nothing_to_do_with():
-    def f(x):
-        return ((x - 3.0) ** 2).sum()
+ONES = np.ones(2)
 
-    def kinds():
-        x = np.ones(2)
-        return [type(each) for each in (*nt.value_and_grad(f)(x), nt.grad(f)(x), nt.grad(nt.sin)(1.0))]
+#: What each transform gives for an elementwise function at an array, or a tensor; all its leaves in one list.
+TRANSFORMS = {
+    "grad": lambda f, x: [nt.grad(lambda x: f(x).sum())(x)],
+    "value_and_grad": lambda f, x: [*nt.value_and_grad(lambda x: f(x).sum())(x)],
+    "vjp": lambda f, x: (lambda value, pull: [value, *pull(ONES)])(*nt.vjp(f, x)),
+    "jvp": lambda f, x: [*nt.jvp(f, x, ONES)],
+    "jacobian": lambda f, x: [nt.jacobian(f)(x)],
+    "jacobian, forward": lambda f, x: [nt.jacobian(f, mode="forward")(x)],
+    "jacobian, reverse": lambda f, x: [nt.jacobian(f, mode="reverse")(x)],
+    "jacobian, in parts": lambda f, x: [nt.jacobian(f, chunk_size=1)(x)],
+    "hessian": lambda f, x: [nt.hessian(lambda x: f(x).sum())(x)],
+    "hvp": lambda f, x: [nt.hvp(lambda x: f(x).sum(), x, ONES)],
+    "elementwise_grad": lambda f, x: [nt.elementwise_grad(f)(x)],
+}
 
-    outside = kinds()
-    assert nt.Tensor not in outside
+
+def in_a_tape(run):
     with nt.Tape():
-        assert kinds() == outside
+        return run()
+
+
+def in_a_tape_that_watches_another(run):
+    with nt.GradientTape() as tape:
+        tape.watch(nt.tensor([5.0]))
+        return run()
+
+
+def in_a_transform(run):
     seen = []
-    nt.grad(lambda y: seen.append(kinds()) or y * y)(2.0)
-    assert seen == [outside]
+    nt.grad(lambda y: seen.append(run()) or y * y)(2.0)
+    return seen[0]
+
+
+SURROUNDINGS = [in_a_tape, in_a_tape_that_watches_another, in_a_transform]
+
+
+@pytest.mark.parametrize("surrounded", SURROUNDINGS)
+@pytest.mark.parametrize(
+    "function", [lambda x: (x - 3.0) ** 3, lambda x: np.array([4.0, 5.0])], ids=["cube", "constant"]
+)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_arrays_give_the_same_arrays_inside_of_tapes_and_transforms_that_they_have_nothing_to_do_with(
+    name, function, surrounded
+):
+    expected = TRANSFORMS[name](function, ONES)
+    found = surrounded(lambda: TRANSFORMS[name](function, ONES))
+    assert list(map(type, found)) == list(map(type, expected))
+    assert not any(isinstance(each, nt.Tensor) for each in found)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+
+
+@pytest.mark.parametrize("surrounded", SURROUNDINGS)
+def test_numbers_give_numbers_there(surrounded):
+    found = surrounded(lambda: [nt.grad(nt.sin)(1.0), *nt.jvp(nt.sin, 1.0, 1.0), nt.jacobian(nt.sin)(1.0)])
+    assert list(map(type, found)) == [float] * 4
+
+
+@pytest.mark.parametrize("surrounded", SURROUNDINGS)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_tensors_give_tensors_there(name, surrounded):
+    found = surrounded(lambda: TRANSFORMS[name](lambda x: x**3, nt.tensor(ONES)))
+    assert {type(each) for each in found} == {nt.Tensor}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_what_each_transform_of_arrays_captures_still_counts_inside_of_a_tape(name):
+    w = nt.tensor([1.0, 2.0], dtype="float64")
+    with nt.Tape() as tape:
+        found = TRANSFORMS[name](lambda x: w * x**3, ONES)
+    assert {type(each) for each in found} == {nt.Tensor}
+    # The value is w, its derivative 3 w, its second one 6 w.
+    order = {"hessian": 6.0, "hvp": 6.0}.get(name, 3.0)
+    assert tape.gradient(found[-1].sum(), w).tolist() == [order, order]
+
+
+@pytest.mark.parametrize("name", ["jvp", "vjp"])
+def test_a_direction_that_is_a_tensor_counts_inside_of_a_tape(name):
+    direction = nt.tensor(ONES)
+    with nt.Tape() as tape:
+        if name == "jvp":
+            moved = nt.jvp(lambda x: x**3, ONES, direction)[1]
+        else:
+            (moved,) = nt.vjp(lambda x: x**3, ONES)[1](direction)
+    assert tape.gradient(moved.sum(), direction).tolist() == [3.0, 3.0]
+
+
+def test_what_a_hook_alone_captures_counts_inside_of_a_tape():
+    w = nt.tensor(2.0, dtype="float64")
+
+    def tripled(x):
+        y = x * 3.0
+        y.register_hook(lambda g: g * w)
+        return y
+
+    with nt.Tape() as tape:
+        slope = nt.vjp(tripled, ONES)[1](ONES)[0].sum()
+    assert tape.gradient(slope, w).item() == 6.0
 
 
 def test_what_a_function_captures_still_counts_inside_of_a_tape():

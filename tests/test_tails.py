@@ -1,5 +1,7 @@
 """Derivatives keep their digits far from 0, where a function is almost constant or almost 0."""
 
+import functools
+
 import mpmath as mp
 import numpy as np
 import pytest
@@ -55,3 +57,67 @@ def test_gelu_of_arrays_that_lie_otherwise_in_memory():
     np.testing.assert_array_equal(nt.gelu(x.T), nt.gelu(x).T)
     np.testing.assert_array_equal(nt.gelu(x[::2, ::-3]), nt.gelu(x)[::2, ::-3])
     assert np.isnan(nt.gelu(np.array([np.nan, -8.0]))).tolist() == [True, False]
+
+
+def logistic(x):
+    return 1 / (1 + mp.exp(-x))
+
+
+#: Each function, and the same in numbers of any precision.
+TAILED = {
+    "expm1": (nt.expm1, lambda x: mp.exp(x) - 1),
+    "softplus": (nt.softplus, lambda x: mp.log(1 + mp.exp(x))),
+    "logsigmoid": (nt.logsigmoid, lambda x: -mp.log(1 + mp.exp(-x))),
+    "logaddexp": (lambda x: nt.logaddexp(x, x * 0.0), lambda x: mp.log(1 + mp.exp(x))),
+    "logaddexp2": (lambda x: nt.logaddexp2(x * 0.0, x), lambda x: mp.log(1 + mp.mpf(2) ** x) / mp.log(2)),
+    "silu": (nt.silu, lambda x: x * logistic(x)),
+    "mish": (nt.mish, lambda x: x * mp.tanh(mp.log(1 + mp.exp(x)))),
+    "softsign": (nt.softsign, lambda x: x / (1 + abs(x))),
+}
+
+#: From the tails to where odd derivatives are almost 0.
+PLACES = [-700.0, -100.0, -40.0, -20.0, -5.0, -1e-3, -1e-10, 1e-10, 1e-3, 5.0, 20.0, 40.0, 100.0, 700.0]
+
+
+@functools.cache
+def exact_derivative(name, x, order):
+    """Return a derivative to 30 digits: the differences are taken with so many that no tail is lost."""
+    with mp.workdps(60 + int(abs(x))):
+        found = mp.diff(TAILED[name][1], mp.mpf(x), order)
+    return mp.mpf(found)
+
+
+def reverse(function):
+    return nt.grad(lambda x: function(x).sum())
+
+
+def forward(function):
+    return lambda x: nt.jvp(function, x, np.ones_like(x))[1]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("mode", [reverse, forward])
+@pytest.mark.parametrize("name", TAILED)
+def test_derivatives_of_three_orders_keep_all_but_the_last_digits(name, mode, dtype):
+    scale = 1.0 if dtype is np.float64 else 0.05
+    x = (np.array(PLACES) * scale).astype(dtype)
+    derivative = TAILED[name][0]
+    for order in (1, 2, 3):
+        derivative = mode(derivative)
+        expected = np.array([float(exact_derivative(name, float(each), order)) for each in x])
+        # Below the smallest normal number, digits go by underflow.
+        tiny = np.finfo(dtype).smallest_normal
+        np.testing.assert_allclose(derivative(x), expected, rtol=12 * np.finfo(dtype).eps, atol=4 * tiny)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_logarithms_of_sums_near_1_keep_their_digits(dtype):
+    x = np.array(
+        [[-40.0, 0.0], [0.0, -5.0], [-1e-3, -8.0], [0.0, 0.0], [3.0, -40.0], [-np.inf, 0.0], [-np.inf, -np.inf]], dtype
+    )
+    with mp.workdps(40):
+        expected = [float(mp.log(mp.exp(float(a)) + mp.exp(float(b)))) for a, b in x[:-1]] + [-np.inf]
+    rtol = float(8 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(nt.logsumexp(x, axis=1), expected, rtol=rtol)
+    np.testing.assert_allclose(nt.logsumexp(x.T, axis=0, keepdims=True), [expected], rtol=rtol)
+    assert float(nt.logsumexp(x[0])) == pytest.approx(expected[0], rel=rtol, abs=0.0)

@@ -24,6 +24,7 @@ from .arguments import (
     released,
     run,
     split_aux,
+    stays_recorded,
     title,
 )
 from .core.context import current
@@ -76,14 +77,8 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
         found: dict[Any, Any] = {}
         if out.node is not None:
             ones = np.ones(out.shape, out.dtype)
-            seed: Any = wrap(out.plain, ones) if is_recorded else ones
-            found = sweep([out], [seed], inputs.tensors, create_graph=is_recorded, graph=graph)
-            if is_recorded and not inputs.has_tensors:
-                # Something around might have had a part in it; a tape that watches all has seen the seed.
-                results = [link_of(each) for each in (out, *found.values()) if isinstance(each, Value)]
-                is_recorded = has_others(inputs, graph_of(results), seed)
-                if not is_recorded:
-                    found = {link: array_of(cotangent) for link, cotangent in found.items()}
+            found = sweep([out], [ones], inputs.tensors, create_graph=is_recorded, graph=graph)
+        is_recorded = stays_recorded(inputs, is_recorded, (out, *found.values()))
         gradients = inputs.results(delivered(inputs, found, is_recorded))
         value = out
         if not is_recorded:
@@ -170,10 +165,12 @@ def pulled(
         found: dict[Any, Any] = {}
         if pairs:
             found = sweep([y for y, _ in pairs], [s for _, s in pairs], inputs.tensors, create_graph=records_now)
+        records_now = stays_recorded(inputs, records_now, (*outs, *found.values()))
         return inputs.results(delivered(inputs, found, records_now))
 
-    values = _plain_values(inputs, outs, is_recorded, copies)
-    aux = released(inputs, aux, is_recorded, copies)
+    has_graph = stays_recorded(inputs, is_recorded, outs)
+    values = _plain_values(inputs, outs, has_graph, copies)
+    aux = released(inputs, aux, has_graph, copies)
     inputs.release()
     return tree.unflatten(out_tree, values), pull, aux
 
@@ -297,6 +294,7 @@ def _stored(
     out_tree, outs, aux = call(name, function, inputs, {}, has_aux)
     is_recorded = must_record(inputs, is_tracked, outs)
     found = push_forward(outs, inputs.tensors, moved, create_graph=is_recorded)
+    is_recorded = stays_recorded(inputs, is_recorded, (*outs, *found))
     aux = released(inputs, aux, is_recorded)
     inputs.release()
     return (*_with_derivatives(inputs, out_tree, outs, found, is_recorded), aux)
@@ -324,7 +322,7 @@ def _as_derivative(inputs: Arguments, tangent: Any, out: Any, is_recorded: bool)
         tangent = np.zeros(out.shape, out.dtype)
     if is_recorded or inputs.has_tensors:
         return as_tensor(tangent, out, out.plain)
-    return own_array(tangent, out.array)
+    return own_array(array_of(tangent), out.array)
 
 
 def _as_numbers(results: list[Any]) -> list[Any]:

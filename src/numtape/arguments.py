@@ -1,6 +1,6 @@
 """What functional transforms share: arguments as tensors to differentiate by, the call, results as they were given."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -14,7 +14,7 @@ from .core.gradients import as_tensor, link_of
 from .core.record import Gone, describe_site
 from .core.reverse import Graph, graph_of, own_array
 from .core.tape import RecordingTape
-from .core.value import LEAF, Lifted, Value, extras_of, update_node, wrap
+from .core.value import LEAF, Lifted, Value, array_of, extras_of, is_seed, update_node, wrap
 from .core.write import version_of
 from .dtypes import float64, is_float, plain_array
 from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError, ShapeError
@@ -159,17 +159,28 @@ def must_record(inputs: Arguments, is_tracked: bool, outs: Sequence[Any]) -> boo
     return depends_on_others(inputs, outs)
 
 
+def stays_recorded(inputs: Arguments, is_recorded: bool, results: Iterable[Any]) -> bool:
+    """Say whether results that were recorded, since something around may differentiate, are to be tracked tensors.
+
+    Those of arrays are if they depend on something else that is tracked. The results are the outputs of the function,
+    and what a sweep found.
+    """
+    if not is_recorded or inputs.has_tensors:
+        return is_recorded
+    return depends_on_others(inputs, [result for result in results if isinstance(result, Value)])
+
+
 def depends_on_others(inputs: Arguments, values: Sequence[Value]) -> bool:
     """Say whether tensors depend on one that is tracked and no argument of this call."""
     return has_others(inputs, graph_of([link_of(value) for value in values]))
 
 
-def has_others(inputs: Arguments, graph: Graph, *own: Value) -> bool:
-    """Say whether a graph begins with a tensor that is tracked, is no argument of this call, and none of its own."""
+def has_others(inputs: Arguments, graph: Graph) -> bool:
+    """Say whether a graph begins with a tensor that is tracked, is no argument of this call, and no sweep's seed."""
     # What is gone was cut behind a forward derivative: it leads to what that differentiates by.
     return any(
-        type(link) is Gone or (isinstance(link, Value) and link.node is not None)
-        for link in set(graph[1]).difference(inputs.tensors, own)
+        type(link) is Gone or (isinstance(link, Value) and link.node is not None and not is_seed(link))
+        for link in set(graph[1]).difference(inputs.tensors)
     )
 
 
@@ -208,7 +219,7 @@ def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> li
         if is_recorded or isinstance(leaf, Value):
             results.append(as_tensor(found.pop(link), source, source.plain))
         else:
-            array = own_array(found.pop(link), source.array)
+            array = own_array(array_of(found.pop(link)), source.array)
             results.append(array if isinstance(leaf, np.ndarray | np.generic) else array.item())
     return results
 

@@ -1,6 +1,7 @@
 """Whole derivatives of functions: Jacobians, Hessians and products with them, over trees, in the cheapest mode."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from .arguments import (
     is_tracked_outside,
     must_record,
     released,
+    stays_recorded,
     title,
 )
 from .core.context import current, entered
@@ -80,6 +82,7 @@ def jacobian(
         out_tree, outs, aux = call(name, function, inputs, kwargs, has_aux)
         is_recorded = must_record(inputs, is_tracked, outs)
         blocks = matrix_blocks(outs, inputs.tensors, chosen, chunk_size, is_recorded)
+        is_recorded = stays_recorded(inputs, is_recorded, (*outs, *itertools.chain(*blocks)))
         rows = [inputs.results(_shaped(inputs, row, out, is_recorded)) for row, out in zip(blocks, outs, strict=True)]
         result = tree.unflatten(out_tree, rows)
         aux = released(inputs, aux, is_recorded)
@@ -127,6 +130,7 @@ def hessian(
         is_recorded = must_record(inputs, is_tracked, outs)
         gradients = scalar_gradients(name, function, out_tree, outs, inputs)
         blocks = matrix_blocks(gradients, inputs.tensors, chosen, chunk_size, is_recorded)
+        is_recorded = stays_recorded(inputs, is_recorded, (*outs, *itertools.chain(*blocks)))
         rows = [
             inputs.results(_shaped(inputs, row, gradient, is_recorded))
             for row, gradient in zip(blocks, gradients, strict=True)
@@ -331,6 +335,8 @@ def _shaped(inputs: Arguments, row: Sequence[Any], out: Value, is_recorded: bool
         shape = (*out.shape, *source.shape)
         if block is None:
             block = np.zeros(shape, source.dtype)
+        elif isinstance(block, Value) and not (is_recorded or isinstance(leaf, Value)):
+            block = block.array
         elif isinstance(block, Value):
             results.append(block.reshape(shape))  # type: ignore[attr-defined]
             continue

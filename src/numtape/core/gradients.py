@@ -17,7 +17,7 @@ from .forward import forward
 from .record import Record, describe_site
 from .reverse import Cotangents, Graph, Step, collect, deliver, own_array, reverse
 from .tape import RecordingTape
-from .value import LEAF, Value, wrap
+from .value import LEAF, Value, wrap, wrap_seed
 
 
 def link_of(value: Value) -> Any:
@@ -103,8 +103,8 @@ def push_forward(
         return forward(seeds, links, cls=cls)
 
 
-def _as_value(cls: type[Value], seed: Any) -> Any:
-    return seed if isinstance(seed, Value) else wrap(cls, seed)
+def _as_value(cls: type[Value], given: Any) -> Any:
+    return given if isinstance(given, Value) else wrap_seed(cls, given)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from .forward import forward
 from .op import shape_of
 from .record import Link, Record
 from .reverse import collect, reverse
-from .value import Value, array_of, wrap
+from .value import Value, array_of, wrap_seed
 
 Blocks = list[list[Any]]
 
@@ -163,7 +163,7 @@ class Sweeper:
             length = size_of(link)
             if (offset < first + size and first < offset + length) or all_links:
                 members = np.eye(size, length, first - offset, link.dtype).reshape((size, *link.shape))
-                seeds.append((link, self.batch.of(members if self.cls is None else wrap(self.cls, members))))
+                seeds.append((link, self.batch.of(members if self.cls is None else wrap_seed(self.cls, members))))
             offset += length
         return seeds
 

@@ -50,7 +50,7 @@ Stamp = tuple[Version, int]
 class Extras:
     """What few tensors have: a gradient, a name, an identity that was asked for, tapes that watch it, hooks."""
 
-    __slots__ = ("grad", "hooks", "id", "name", "requires_grad", "watchers")
+    __slots__ = ("grad", "hooks", "id", "is_seed", "name", "requires_grad", "watchers")
 
     def __init__(self) -> None:
         self.grad: Any = None
@@ -58,6 +58,8 @@ class Extras:
         self.name: str | None = None
         self.requires_grad = False
         self.watchers = 0
+        #: Whether a sweep made it to start from: nobody else has it, although a tape that watches all may watch it.
+        self.is_seed = False
         #: Functions of the gradient of a leaf, in the order in which they were registered; None without any.
         self.hooks: dict[int, Any] | None = None
 
@@ -143,6 +145,18 @@ def extras_of(value: Value) -> Extras:
     if value.extras is None:
         value.extras = Extras()
     return value.extras
+
+
+def wrap_seed(cls: type[Value], array: NDArray) -> Any:
+    """Return a new value of class `cls` around the array that a sweep starts from."""
+    value = wrap(cls, array)
+    extras_of(value).is_seed = True
+    return value
+
+
+def is_seed(value: Value) -> bool:
+    """Say whether a sweep made a value to start from."""
+    return value.extras is not None and value.extras.is_seed
 
 
 def wrap(cls: type[Value], array: NDArray, node: "Record | Leaf | None" = None, version: Stamp | None = None) -> Any:

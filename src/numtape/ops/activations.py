@@ -11,8 +11,9 @@ from ..errors import ArgumentError, AxisError, ShapeError
 from ..kernels import erf as kernels
 from .arithmetic import abs, sub
 from .bounds import minimum
+from .exponential import _bell as bell
 from .exponential import _logistic as logistic
-from .exponential import exp, sigmoid, softplus
+from .exponential import exp, sigmoid
 from .rectifiers import as_array, slope
 from .samples import SHAPES, rejected, sample, unary_samples, values
 from .trigonometric import tanh
@@ -104,8 +105,8 @@ def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
 
 
 @elementwise(
-    # d out = dx / (1 + |x|)^2 = (1 - |out|)^2 dx.
-    partials={"x": lambda g, out: g * (1.0 - abs(out)) ** 2},
+    # d out = dx / (1 + |x|)^2; (1 - |out|)^2 would lose digits far from 0.
+    partials={"x": lambda g, x: g * (1.0 / (abs(x) + 1.0)) ** 2},
     flops=3,
     to_float=True,
     reference=lambda x: np.where(x > 0, 1 - 1 / (1 + np.abs(x)), 1 / (1 + np.abs(x)) - 1),
@@ -129,8 +130,11 @@ def _logistic(x: NDArray) -> NDArray:
 
 def _silu_partial(g: Array, x: Array) -> Array:
     # d(x s(x)) = s (1 + x (1 - s)) dx
-    s = sigmoid(x)
-    return g * (s * (1.0 + x * (1.0 - s)))
+    s = logistic(x)
+    if isinstance(s, np.ndarray):
+        return g * (s * (1.0 + x * (1.0 - s)))
+    # The derivatives of 1 - s lose their digits far above 0, those of s (1 - s) in one piece do not.
+    return g * (s + x * bell(x))
 
 
 @elementwise(
@@ -166,11 +170,14 @@ def _is_tanh(approximate: Any) -> bool:
 
 def _gelu_partial(g: Array, x: Array, approximate: Any) -> Array:
     if _is_tanh(approximate):
-        # (1 + tanh u) / 2 = sigmoid(2 u), with u = sqrt(2 / pi) (x + 0.044715 x^3).
+        # (1 + tanh(u / 2)) / 2 = sigmoid(u), with u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
         square = x * x
-        s = sigmoid(x * (square * (2.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE))
+        u = x * (square * (2.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE)
+        s = logistic(u)
         slope = square * (6.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE
-        return g * (s * (1.0 + x * (1.0 - s) * slope))
+        if isinstance(s, np.ndarray):
+            return g * (s * (1.0 + x * (1.0 - s) * slope))
+        return g * (s + x * bell(u) * slope)
     # d(x F(x)) = (F(x) + x F'(x)) dx, with F the normal distribution function.
     return g * (_normal_cdf(x) + x * _density(x))
 
@@ -252,10 +259,40 @@ def gelu(x: Array, /, *, approximate: str | bool = "none") -> Array:
     return x * _cdf(x)
 
 
+def _gate(x: NDArray) -> NDArray:
+    # tanh(log(1 + e)) = n / (n + 2) with n = e (e + 2); from x = 20 on it is 1.
+    e = np.exp(np.minimum(x, 20.0))
+    n = e * (e + 2.0)
+    return np.asarray(n / (n + 2.0))
+
+
+def _gate_slope(x: Array) -> Array:
+    # d tanh(log(1 + exp(x))) = 4 s(x) q^2 / (1 + q^2)^2 dx with q = s(-x): no term cancels another far from 0.
+    square = logistic(-x) ** 2
+    return logistic(x) * 4.0 * square / (square + 1.0) ** 2
+
+
+@elementwise(
+    _gate,
+    partials={"x": lambda g, x: g * _gate_slope(x)},
+    flops=13,
+    to_float=True,
+    reference=lambda x: np.tanh(np.logaddexp(x, 0)),
+    samples=lambda: unary_samples(-4, 4, sample(np.array([-1000.0, 0.0, 1000.0]))),
+)
+def _mish_gate(x: Array, /) -> Array:
+    """Return ``tanh(log(1 + exp(x)))``, elementwise: the share of x that `mish` lets pass."""
+
+
 def _mish_partial(g: Array, x: Array) -> Array:
-    # d(x w) = (w + x (1 - w^2) sigmoid(x)) dx, with w = tanh(softplus(x)).
-    w = tanh(softplus(x))
-    return g * (w + x * (1.0 - w * w) * sigmoid(x))
+    # d(x w) = (w + x w') dx with the gate w
+    if not isinstance(x, np.ndarray):
+        return g * (_mish_gate(x) + x * _gate_slope(x))
+    # The same with one exponential: where q = 1 - s loses digits, the second term is a small part of the sum.
+    s = _logistic(x)
+    square = (1.0 - s) ** 2
+    share = s / (square + 1.0)
+    return g * (share * (2.0 - s + x * 4.0 * square / (square + 1.0)))
 
 
 @elementwise(
@@ -272,10 +309,7 @@ def mish(x: Array, /) -> Array:
         >>> nt.mish(np.array([-1.0, 0.0, 1.0]))
         array([-0.30340146,  0.        ,  0.86509839])
     """
-    # tanh(log(1 + e)) = n / (n + 2) with n = e (e + 2); from x = 20 on it is 1.
-    e = np.exp(np.minimum(x, 20.0))
-    n = e * (e + 2.0)
-    return x * (n / (n + 2.0))
+    return x * _gate(x)
 
 
 @elementwise(

@@ -60,7 +60,8 @@ def exp2(x: Array, /) -> Array:
 
 @elementwise(
     np.expm1,
-    partials={"x": lambda g, out: g * (out + 1.0)},
+    # Far below 0, out + 1 has no digits left.
+    partials={"x": lambda g, x: g * exp(x)},
     flops=8,
     to_float=True,
     precision="widen",
@@ -158,16 +159,17 @@ def _sigmoid_reference(x: Array) -> Array:
     return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
-def _sigmoid_of(x: NDArray) -> NDArray:
+def _sigmoid_of(x: NDArray, raised: Callable[..., NDArray] = np.exp) -> NDArray:
     out = np.negative(x, out=np.empty_like(x))
     # 1 / inf = 0 is the value that is wanted.
     with np.errstate(over="ignore"):
-        np.exp(out, out=out)
+        raised(out, out=out)
     out += 1.0
     return np.divide(1.0, out, out=out)
 
 
 @elementwise(
+    # Of the output alone, so that x need not be kept; digits are lost where it is almost 1, as 1 - out has few.
     partials={"x": lambda g, out: g * (out * (1.0 - out))},
     flops=10,
     to_float=True,
@@ -185,21 +187,65 @@ def sigmoid(x: Array, /) -> Array:
     return _sigmoid_of(x)
 
 
-def _logistic_partial(g: Array, x: Array, out: Array) -> Array:
-    # Where out is almost 1, the 1 - out of sigmoid's rule has no digits left; this one has, and costs an exp.
-    return g * (out * _logistic(-x))
+def _bell_of(x: NDArray, raised: Callable[..., NDArray] = np.exp) -> NDArray:
+    """Return ``s(x) s(-x)`` with ``s(x) = 1 / (1 + raised(-x))``, to the last digits also where s is almost 1."""
+    out = np.abs(x, out=np.empty_like(x))
+    np.negative(out, out=out)
+    raised(out, out=out)
+    square = out + 1.0
+    square *= square
+    out /= square
+    return out
+
+
+def _bell_partial(g: Array, x: Array, out: Array, binary: bool) -> Array:
+    # (s(x) s(-x))' = s(x) s(-x) (s(-x) - s(x)), and the difference is -tanh(x / 2), exact also near 0.
+    if binary:
+        return g * (out * _half_tanh(x * _LN_2) * -_LN_2)
+    return g * (out * _half_tanh(x) * -1.0)
 
 
 @elementwise(
-    _sigmoid_of,
-    partials={"x": _logistic_partial},
+    partials={"x": _bell_partial},
+    flops=12,
+    to_float=True,
+    reference=lambda x, binary=False: 0.25 / np.cosh(0.5 * (x * _LN_2 if binary else x)) ** 2,
+    samples=lambda: [*unary_samples(-4, 4, sample(np.array([-80.0, 30.0, 80.0]))), sample(values(3), binary=True)],
+)
+def _bell(x: Array, /, *, binary: bool = False) -> Array:
+    """Return the derivative of `sigmoid`, elementwise; if it is binary, with powers of 2 (and without the log of 2).
+
+    Together with `_half_tanh`, in whose derivative it is, its derivatives of all orders are exact far from 0 and near.
+    """
+    return _bell_of(x, np.exp2 if binary else np.exp)
+
+
+@elementwise(
+    partials={"x": lambda g, x: g * (_bell(x) * 2.0)},
+    flops=11,
+    to_float=True,
+    reference=lambda x: np.tanh(0.5 * x),
+    samples=lambda: unary_samples(-4, 4),
+)
+def _half_tanh(x: Array, /) -> Array:
+    """Return ``tanh(x / 2) = s(x) - s(-x)``, elementwise, with s the sigmoid."""
+    return np.tanh(x * 0.5)
+
+
+@elementwise(
+    # As sigmoid, of which only x is kept: its rule needs no output.
+    partials={"x": lambda g, x, binary: g * (_bell(x, binary=True) * _LN_2) if binary else g * _bell(x)},
     flops=10,
     to_float=True,
-    reference=_sigmoid_reference,
-    samples=lambda: unary_samples(-4, 4, sample(np.array([-800.0, -30.0, 30.0, 800.0]))),
+    reference=lambda x, binary=False: _sigmoid_reference(x * _LN_2 if binary else x),
+    samples=lambda: [
+        *unary_samples(-4, 4, sample(np.array([-800.0, -30.0, 30.0, 800.0]))),
+        sample(values(3), binary=True),
+    ],
 )
-def _logistic(x: Array, /) -> Array:
-    """Return ``1 / (1 + exp(-x))``, elementwise, for rules whose derivatives are to be exact far from 0, too."""
+def _logistic(x: Array, /, *, binary: bool = False) -> Array:
+    """Return ``1 / (1 + exp(-x))``, elementwise, for rules that differentiate it again; with exp2 if it is binary."""
+    return _sigmoid_of(x, np.exp2 if binary else np.exp)
 
 
 def _gap(a: Array, b: Array) -> Array:
@@ -217,7 +263,8 @@ def _log_of_sum(a: Array, b: Array, raised: Callable[..., NDArray], scale: float
     peak = np.asarray(np.maximum(a, b))
     with np.errstate(invalid="ignore"):
         out = np.asarray(np.subtract(a, b))
-        np.copysign(out, -1.0, out=out)
+        np.abs(out, out=out)
+        np.negative(out, out=out)
         raised(out, out=out)
         np.log1p(out, out=out)
         if scale != 1.0:
@@ -255,8 +302,8 @@ def logaddexp(a: Array, b: Array, /) -> Array:
 
 @elementwise(
     partials={
-        "a": lambda g, a, b: g * sigmoid(_gap(a, b) * _LN_2),
-        "b": lambda g, a, b: g * sigmoid(_gap(b, a) * _LN_2),
+        "a": lambda g, a, b: g * _logistic(_gap(a, b), binary=True),
+        "b": lambda g, a, b: g * _logistic(_gap(b, a), binary=True),
     },
     flops=20,
     to_float=True,
@@ -336,7 +383,7 @@ def logit(x: Array, /) -> Array:
 
 
 @elementwise(
-    partials={"x": lambda g, x: g * sigmoid(x)},
+    partials={"x": lambda g, x: g * _logistic(x)},
     flops=20,
     to_float=True,
     precision="widen",
@@ -351,7 +398,8 @@ def softplus(x: Array, /) -> Array:
         array([6.93147181e-01, 1.00000000e+03])
     """
     # log(1 + e**x) = max(x, 0) + log(1 + e**-|x|)
-    out = np.copysign(x, -1.0, out=np.empty_like(x))
+    out = np.abs(x, out=np.empty_like(x))
+    np.negative(out, out=out)
     np.exp(out, out=out)
     np.log1p(out, out=out)
     out += np.maximum(x, 0.0)

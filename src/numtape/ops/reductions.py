@@ -349,5 +349,12 @@ def logsumexp(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Arra
     weights = np.subtract(x, peak, out=np.empty(x.shape, x.dtype))
     np.exp(weights, out=weights)
     total = np.asarray(add_reduce(weights, axis, keepdims))
+    peak = peak.reshape(total.shape)
     with np.errstate(divide="warn" if all_finite else "ignore"):
-        return np.log(total) + peak.reshape(total.shape)
+        out = np.log(total)
+    # Beside a peak near 0, the logarithm of a sum near 1 is all there is, and the sum has lost its digits.
+    is_lost = (total >= 1.0) & (total < 1.0625) & (np.abs(peak) < 1.0)
+    if is_lost.any():
+        weights[weights == 1.0] = 0.0
+        out = np.where(is_lost, np.log1p(add_reduce(weights, axis, keepdims)), out)
+    return out + peak
