@@ -31,6 +31,8 @@ from .write import mark_written
 Cotangents = dict[Link, Any]
 #: Records, newest first, and the operands that they begin with, arrays aside: tensors, numbers, what was freed.
 Graph = tuple[list[Record], list[Any]]
+#: The records through which wanted sources are reached, and these; None means all.
+Way = tuple[set[Link] | None, set[Link] | None]
 #: Called with a record, the cotangent of its output and the cotangents of its inputs (None where not wanted).
 Step = Callable[[Record, Any, list[Any]], None]
 
@@ -75,6 +77,7 @@ def reverse(
     on_step: Step | None = None,
     ends: Set[Link] = frozenset(),
     graph: Graph | None = None,
+    way: Way | None = None,
 ) -> Cotangents:
     """Return the cotangents of the sources, given those of some targets.
 
@@ -88,10 +91,11 @@ def reverse(
         on_step: called after each record.
         ends: records that the sweep does not go past, as if they were leaves.
         graph: that of the targets, if the caller has it.
+        way: that from the graph to the sources, if the caller has it.
     """
     wanted = None if sources is None else set(sources)
     records, leaves = graph_of([link for link, _ in seeds], ends) if graph is None else graph
-    useful, wanted = _useful(records, leaves, wanted, required_only)
+    useful, wanted = way_of((records, leaves), wanted, required_only) if way is None else way
     keeps_some = keep_all or (wanted is not None and any(type(link) is Record for link in wanted))
     cotangents: Cotangents = {}
     for link, cotangent in seeds:
@@ -216,13 +220,12 @@ def graph_of(targets: Sequence[Link], ends: Set[Link] = frozenset()) -> Graph:
     return sorted(found, key=_index, reverse=True), leaves
 
 
-def _useful(
-    records: list[Record], leaves: list[Link], wanted: set[Link] | None, required_only: bool
-) -> tuple[set[Link] | None, set[Link] | None]:
+def way_of(graph: Graph, wanted: set[Link] | None, required_only: bool = False) -> Way:
     """Return the records through which wanted sources are reached, and these; None means all.
 
     Raise if one of the records is dead.
     """
+    records, leaves = graph
     is_any_dead = any(cell.is_dead for cell in set(map(_cell, records)))
     if wanted is None:
         if not is_any_dead:

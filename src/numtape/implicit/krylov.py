@@ -21,6 +21,8 @@ class Result(NamedTuple):
     curvature: float | None = None
     #: That direction.
     direction: NDArray | None = None
+    #: What the product with x leaves of the right-hand side, if it was looked at.
+    rest: NDArray | None = None
 
 
 def conjugate_gradients(product: Product, b: NDArray, tolerance: float, iterations: int) -> Result:
@@ -53,7 +55,8 @@ def conjugate_gradients(product: Product, b: NDArray, tolerance: float, iteratio
         if least <= tolerance or not np.isfinite(square):
             break
         p = r + (square / before) * p
-    return Result(best, float(np.linalg.norm(b - product(best))) / size, iteration)
+    rest = b - product(best)
+    return Result(best, float(np.linalg.norm(rest)) / size, iteration, rest=rest)
 
 
 def gmres(product: Product, b: NDArray, tolerance: float, iterations: int, restart: int = 100) -> Result:
@@ -69,7 +72,7 @@ def gmres(product: Product, b: NDArray, tolerance: float, iterations: int, resta
         before, residual = residual, float(np.linalg.norm(r)) / size
         is_stuck = done > 0 and not residual < 0.99 * before
         if residual <= tolerance or done >= iterations or is_stuck:
-            return Result(x, residual, done)
+            return Result(x, residual, done, rest=r)
         step, used = _cycle(product, r, tolerance * size, min(restart, len(b), iterations - done))
         x = x + step
         done += used

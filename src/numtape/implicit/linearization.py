@@ -10,7 +10,7 @@ from .._typing import NDArray
 from ..core.batching import Batched
 from ..core.forward import forward
 from ..core.gradients import link_of
-from ..core.reverse import Graph, graph_of, reverse
+from ..core.reverse import Graph, Way, graph_of, reverse, way_of
 from ..core.value import Value
 from ..errors import NotDifferentiableError
 from ..jacobians import matrix_blocks
@@ -59,6 +59,8 @@ class Linearization:
                 check_known(equation.title, watcher)
         #: What F is made of, found once for all products.
         self._graph: Graph | None = None
+        #: How it leads to the unknowns, found once for all products too.
+        self._way: Way | None = None
         #: The tracked tensors that the function took from outside and that were not known.
         self.captured = watcher.captured()
 
@@ -111,12 +113,15 @@ class Linearization:
 
     def _pulled(self, cotangents: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
         seeds = [(link_of(out), c) for out, c in zip(self._outs, cotangents, strict=True) if out.node is not None]
+        links = [link_of(source) for source in sources]
         if self._graph is None:
             self._graph = graph_of([link for link, _ in seeds])
-        found = reverse(seeds, [link_of(source) for source in sources], graph=self._graph)
+        if sources is self.unknowns and self._way is None:
+            self._way = way_of(self._graph, set(links))
+        found = reverse(seeds, links, graph=self._graph, way=self._way if sources is self.unknowns else None)
         return [
-            np.zeros(source.shape, source.dtype) if (c := found.get(link_of(source))) is None else c
-            for source in sources
+            np.zeros(source.shape, source.dtype) if (c := found.get(link)) is None else c
+            for source, link in zip(sources, links, strict=True)
         ]
 
 

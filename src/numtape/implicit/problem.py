@@ -127,13 +127,13 @@ def _check_regular(system: System, args: tuple[Any, ...]) -> None:
     found = system.weakest()
     if found is None:
         return
-    space, (weakest, weights) = equation.space, found
+    space, (weakest, weights, product) = equation.space, found
     x = space.join([part.array for part in system.point.unknowns])
     typical = np.where(x != 0.0, np.abs(x), norm(x))
     with np.errstate(all="ignore"):
         share = float(np.nanmax(np.abs(weakest) / typical))
         size = max(norm(weights * system.point.residual), np.sqrt(space.eps) / share)
-        rise = system.point.times(size * weakest)
+        rise = system.point.times(size * weakest) if product is None else size * product
         there = Linearization(equation, space.split(x + size * weakest), args, captured=None)
         change = there.times(size * weakest) - rise
     if norm(weights * change) > 0.25 * norm(weights * rise):

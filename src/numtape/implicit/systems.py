@@ -1,7 +1,7 @@
 """Linear systems with the derivative of an equation: as a matrix or by products, checked, with errors that say why."""
 
 import math
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -26,6 +26,16 @@ def check_method(name: str, method: Any) -> None:
         raise ArgumentError(f"{name}: linear is {method!r}; it must be one of {', '.join(map(repr, METHODS))}.")
 
 
+class Weakest(NamedTuple):
+    """The direction of x on which the equations depend least, about."""
+
+    direction: NDArray
+    #: What to multiply the equations by, so that their units do not matter.
+    weights: NDArray
+    #: The product of F_x with the direction, if it is known.
+    product: NDArray | None = None
+
+
 class System:
     """Solves systems with F_x, or with its transpose, at one point.
 
@@ -47,8 +57,8 @@ class System:
         self.method = method
         self.eps = point.space.eps
         self._inverse: Inverse | None = None
-        #: The solution of the transposed system for a random right-hand side, if products gave one.
-        self._weak_side: NDArray | None = None
+        #: The solution of the transposed system for a random right-hand side, if products gave one, and its product.
+        self._weak_side: tuple[NDArray, NDArray] | None = None
 
     @property
     def inverse(self) -> "Inverse | None":
@@ -97,8 +107,8 @@ class System:
             return  # A matrix was checked when it was inverted.
         b = np.random.default_rng(0).normal(size=self.point.space.size)
         found = self._iterated(b, True, 1e-3 / math.sqrt(len(b)))
-        if found.curvature is None and found.residual <= 1e-3 / math.sqrt(len(b)):
-            self._weak_side = found.x
+        if found.rest is not None and found.residual <= 1e-3 / math.sqrt(len(b)):
+            self._weak_side = found.x, b - found.rest
             return
         scale = float(np.linalg.norm(self.point.transposed_times(b)) / np.linalg.norm(b))
         if found.curvature is not None and found.curvature < -math.sqrt(self.eps) * scale:
@@ -112,21 +122,23 @@ class System:
             raise_singular(self.point.equation, f"it is zero along a direction, most of it along element {most} of x")
         self._raise_unsolved(found)
 
-    def weakest(self) -> tuple[NDArray, NDArray] | None:
-        """Return the direction of x on which the equations depend least, about, and weights of the equations.
+    def weakest(self) -> "Weakest | None":
+        """Return the direction of x on which the equations depend least, about.
 
         Products find it by a step of inverse iteration; None if they do not.
         """
         if self.inverse is not None:
-            return self.inverse.weakest(), self.inverse.rows
+            return Weakest(self.inverse.weakest(), self.inverse.rows)
         if self._weak_side is None:
             return None
+        side, product = self._weak_side
         if self.is_positive:  # Symmetric: both sides are one, and it was a step already.
-            return self._weak_side, np.ones_like(self._weak_side)
-        size = float(np.abs(self._weak_side).max())
-        found = self._iterated(self._weak_side / size, False, 0.05)
-        weights = np.ones_like(found.x)
-        return (found.x, weights) if found.curvature is None and found.residual <= 0.1 else None
+            return Weakest(side, np.ones_like(side), product)
+        b = side / float(np.abs(side).max())
+        found = self._iterated(b, False, 0.05)
+        if found.rest is None or not found.residual <= 0.1:
+            return None
+        return Weakest(found.x, np.ones_like(found.x), b - found.rest)
 
     def _raise_unsolved(self, found: Result) -> NoReturn:
         raise LinearAlgebraError(

@@ -18,6 +18,10 @@ from .contractions import shape_of, tensordot
 from .products import as_array, flat, moved_axis
 from .samples import rejected, sample, values
 
+#: From so many products on BLAS makes them faster than a product that broadcasts.
+_LEAST_OUTER = 2**14
+_OUTER_BLOCK = 2**17
+
 
 def _product(a: Any, b: Any) -> Any:
     """Multiply as matmul does, on arrays or tensors."""
@@ -34,12 +38,26 @@ def _multiply(a: Any, b: Any) -> Any:
     return providers.matmul(a, b)
 
 
+def _outer(column: Array, row: Array) -> Array:
+    """Return each element of a vector, or of a stack of them, times a row."""
+    is_plain = type(column) is type(row) is np.ndarray and column.ndim == row.ndim == 1
+    is_float = is_plain and column.dtype == row.dtype and row.dtype.char in "fd"
+    if not is_float or column.size * row.size < _LEAST_OUTER:
+        return column[..., None] * row
+    out = np.empty((column.size, row.size), row.dtype)
+    # np.dot clears what it writes to; so many rows at once are still in the cache then.
+    step = max(_OUTER_BLOCK // row.size, 1)
+    for i in range(0, column.size, step):
+        np.dot(column[i : i + step, None], row[None], out=out[i : i + step])
+    return out
+
+
 def _matmul_a(g: Array, a_shape: Shape, b: Array) -> Array:
     # d(ab) = da b: the cotangent of a is g times the transpose of b, vectors taken as rows (a) and columns (b).
     if len(b.shape) == 1:
-        return g[..., None] * b if len(a_shape) > 1 else g * b
+        return _outer(g, b) if len(a_shape) > 1 else g * b
     if len(a_shape) == 1:
-        return (b @ g[..., None])[..., 0]
+        return _product(b, g) if len(b.shape) == 2 else _product(b, g[..., None])[..., 0]
     rows, inner, columns = a_shape[-2], a_shape[-1], b.shape[-1]
     if len(a_shape) == 2 and len(b.shape) > 2 and rows * inner >= columns * (rows + inner):
         # Summing over the stack within one product is cheaper than summing products of this size.
@@ -50,7 +68,12 @@ def _matmul_a(g: Array, a_shape: Shape, b: Array) -> Array:
 
 def _matmul_b(g: Array, b_shape: Shape, a: Array) -> Array:
     if len(a.shape) == 1:
+        if len(b_shape) == 2:
+            return _outer(a, g)
         return a[:, None] * g[..., None, :] if len(b_shape) > 1 else g * a
+    if len(b_shape) == 1 and len(a.shape) == 2:
+        # No record of a transpose: the cotangent of the matrix then comes in its order of elements.
+        return _product(g, a)
     if len(b_shape) <= 2 and len(a.shape) > 2:
         count = math.prod(a.shape[:-1])
         a, g = a.reshape((count, a.shape[-1])), g.reshape((count, *b_shape[1:]))
@@ -94,6 +117,7 @@ def _matmul_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], para
     terms=_matmul_terms,
     precision="lower",
     native_half=True,
+    native_half_rules=True,
     batch=_matmul_batch,
     numpy=(np.matmul, np.linalg.matmul),
     also=("mm", "bmm"),
