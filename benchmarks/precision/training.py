@@ -91,7 +91,7 @@ def steps(report: Report, rounds: int, torch: Any) -> None:
     works = {"float32": our_step(None), "bfloat16": our_step(nt.bfloat16), "float16": our_step(nt.float16)}
     if torch is not None:
         works["PyTorch bfloat16"] = their_step(torch, torch.bfloat16)
-    medians = interleaved(works, rounds, 1, pause=0.1)
+    medians = interleaved(works, rounds, 3, pause=0.1)
     name = f"step of an MLP {'-'.join(map(str, SIZES))}, batch {BATCH}"
     report.add(f"{name}, float32", medians["float32"] * 1e3, None, "ms")
     by = f"bfloat16 to float32, provider {nt.kernels.provider()}"

@@ -11,7 +11,7 @@ import pytest
 
 import numtape as nt
 from numtape.errors import MissingExtraError
-from numtape.kernels import amx, halves, llvm, llvm_conversion, providers
+from numtape.kernels import amx, halves, llvm, llvm_conversion, pool, providers
 
 needs_tiles = pytest.mark.skipif(not amx.is_available(), reason=str(amx.why_missing()))
 
@@ -90,7 +90,7 @@ def test_the_number_of_threads_does_not_show(monkeypatch):
     for a, b in ((normal(*a), normal(*b, dtype=np.float32)) for a, b in cases):
         found = []
         for count in (1, 2, 3, 8):
-            monkeypatch.setattr(amx.blas, "threads", lambda count=count: count)
+            monkeypatch.setattr(pool, "threads", lambda count=count: count)
             found.append(amx.matmul(a, b, None, nt.float32))
         assert all(np.array_equal(found[0], other) for other in found)
         assert_close(found[0], a, b, error=2.0**-17)

@@ -15,13 +15,12 @@ import platform
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
 from .._typing import Dtype, NDArray
 from ..dtypes import bfloat16, float32
-from . import blas, llvm
+from . import llvm, pool
 from .addresses import address_of
 from .halves import split
 
@@ -56,15 +55,12 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArra
     out = np.empty((*a.shape[:-1], b.shape[-1]), dtype)
     bias = np.zeros(b.shape[-1], float32) if bias is None else np.ascontiguousarray(bias, float32)
     a_parts, b_parts = _parts(a), _parts(b)
-    shares = max(1, min(blas.threads() or 1, out.size * a.shape[-1] // _LEAST_SHARE))
+    shares = max(1, min(pool.threads(), out.size * a.shape[-1] // _LEAST_SHARE))
     tasks: list[_Task] = []
     for place in np.ndindex(a.shape[:-2]):
         task = [x[place] for x in a_parts], [x[place] for x in b_parts], bias, out[place]
         tasks.extend(_divided(*task, shares) if a.ndim == 2 else [task])
-    others: list[Future[None]] = [_pool().submit(_run, tasks[i::shares]) for i in range(1, shares)]
-    _run(tasks[::shares])
-    for other in others:
-        other.result()
+    pool.run(_product, [(tasks[i::shares],) for i in range(shares)])
     return out
 
 
@@ -81,11 +77,6 @@ def _divided(a: list[NDArray], b: list[NDArray], bias: NDArray, out: NDArray, sh
             yield a, [x[:, cut] for x in b], bias[cut], out[:, cut]
 
 
-def _run(tasks: list[_Task]) -> None:
-    for task in tasks:
-        _product(*task)
-
-
 def _parts(x: NDArray) -> list[NDArray]:
     """Return bfloat16 arrays that add up to `x`: itself, or two of them for float32."""
     if x.dtype == bfloat16:
@@ -94,42 +85,59 @@ def _parts(x: NDArray) -> list[NDArray]:
     return [part.swapaxes(-1, -2) for part in split(turned)] if turned.flags.c_contiguous else list(split(x))
 
 
-def _product(a: list[NDArray], b: list[NDArray], bias: NDArray, out: NDArray) -> None:
-    """Fill `out` with ``a @ b + bias``, of matrices given by their parts, by this thread."""
-    (rows, terms), columns = a[0].shape, b[0].shape[1]
-    steps, panels, stride = -(-terms // 32), -(-rows // 32), a[0].strides[0]
-    is_aligned = a[0].strides[1] == 2 and not (rows % 32 or terms % 32 or stride % 64 or address_of(a[0]) % 64)
-    if is_aligned and len(a) == 1:
-        left, part, layout = address_of(a[0]), 0, (stride, 64, 16 * stride, 32 * stride)
-    else:
-        left, part = _pack(a, "a")
-        layout = (64, 2048, 1024, steps * 2048)
-    multiply = _multiply(out.dtype == bfloat16, (len(a), len(b)))
-    width = max(_PACKED // (steps * 2048 * len(b)), 1) * 32
-    for start in range(0, columns, width):
-        cut = slice(start, start + width)
-        target, shift = out[:, cut], bias[cut]
-        right, b_part = _pack([x.T[cut] for x in b], "b")
-        sizes = (out.strides[0], rows, target.shape[1], panels, -(-target.shape[1] // 32), steps)
-        addresses = (left, right, address_of(shift), address_of(target))
-        multiply(*addresses, *layout, part or b_part, *sizes)
+def _product(tasks: list[_Task]) -> None:
+    """Fill each `out` with ``a @ b + bias``, by this thread."""
+    for a, b, bias, out in tasks:
+        a, b = [_dense(x) for x in a], [_dense(x.T) for x in b]
+        (rows, terms), columns = a[0].shape, len(b[0])
+        steps, row_panels, stride = -(-terms // 32), -(-rows // 32), a[0].strides[0]
+        a_size = row_panels * steps * 2048
+        is_aligned = a[0].strides[1] == 2 and not (rows % 32 or terms % 32 or stride % 64 or address_of(a[0]) % 64)
+        if is_aligned and len(a) == 1:
+            left, layout = address_of(a[0]), (stride, 64, 16 * stride, 32 * stride)
+        else:
+            left, layout = _buffer("a", a_size * len(a)), (64, 2048, 1024, steps * 2048)
+        panels = min(max(_PACKED // (steps * 2048 * len(b)), 1), -(-columns // 32))
+        b_size = panels * steps * 2048
+        right = _buffer("b", b_size * len(b))
+        a_is_turned, b_is_turned = a[0].strides[1] != 2, b[0].strides[1] != 2
+        multiplier = _multiplier(out.dtype == bfloat16, (len(a), len(b)))
+        _driver()(
+            _packer(False, a_is_turned),
+            _packer(True, b_is_turned),
+            multiplier,
+            *_addresses(a),
+            *_addresses(b),
+            address_of(bias),
+            address_of(out),
+            left,
+            right,
+            a[0].strides[a_is_turned],
+            b[0].strides[b_is_turned],
+            b[0].strides[0],
+            *layout,
+            a_size,
+            b_size,
+            a_size if len(a) > 1 else b_size,
+            out.strides[0],
+            out.itemsize,
+            rows,
+            columns,
+            terms,
+            row_panels,
+            steps,
+            32 * panels,
+        )
 
 
-def _pack(parts: list[NDArray], name: str) -> tuple[int, int]:
-    """Pack the parts of the operand "a" or "b", as ``[lane, term]``, into this thread's buffer.
+def _dense(x: NDArray) -> NDArray:
+    """Return a matrix whose rows or columns are contiguous."""
+    return x if 2 in x.strides else np.ascontiguousarray(x)
 
-    Return the address of the first, and the distance to the second, which is 0 if there is none.
-    """
-    lanes, terms = parts[0].shape
-    panels, steps = -(-lanes // 32), -(-terms // 32)
-    size = panels * steps * 2048
-    address = target = _buffer(name, size * len(parts))
-    for part in parts:
-        x = part if 2 in part.strides else np.ascontiguousarray(part)
-        terms_first = x.strides[1] != 2
-        _packer(name == "b", terms_first)(address_of(x), target, x.strides[terms_first], lanes, terms, panels, steps)
-        target += size
-    return address, size if len(parts) > 1 else 0
+
+def _addresses(parts: list[NDArray]) -> tuple[int, int]:
+    """Return where one or two parts lie; 0 for the missing one."""
+    return address_of(parts[0]), address_of(parts[1]) if len(parts) > 1 else 0
 
 
 def _buffer(name: str, size: int) -> int:
@@ -143,25 +151,26 @@ def _buffer(name: str, size: int) -> int:
 
 
 @functools.cache
-def _multiply(is_half: bool, parts: tuple[int, int]) -> Callable[..., None]:
+def _multiplier(is_half: bool, parts: tuple[int, int]) -> int:
+    """Return the address of a kernel."""
     from . import amx_code
 
-    return llvm.compiled(amx_code.product(is_half, parts), "product", sum(amx_code.PRODUCT_ARGUMENTS))
+    return llvm.address_of(amx_code.product(is_half, parts), "product")
 
 
 @functools.cache
-def _packer(is_b: bool, terms_first: bool) -> Callable[..., None]:
+def _packer(is_b: bool, terms_first: bool) -> int:
+    """Return the address of a kernel."""
     from . import amx_code
 
-    return llvm.compiled(amx_code.pack(is_b, terms_first), "pack", sum(amx_code.PACK_ARGUMENTS))
+    return llvm.address_of(amx_code.pack(is_b, terms_first), "pack")
 
 
 @functools.cache
-def _pool() -> ThreadPoolExecutor:
-    """Return the threads that take a share of a product; a forked process, which has none of them, makes its own."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_pool.cache_clear)
-    return ThreadPoolExecutor(os.cpu_count(), "numtape-amx")
+def _driver() -> Callable[..., None]:
+    from . import amx_code
+
+    return llvm.compiled(amx_code.DRIVER, "drive", amx_code.DRIVER_ARGUMENTS)
 
 
 def is_available() -> bool:
@@ -185,7 +194,9 @@ def why_missing() -> str | None:
 
 def _works() -> bool:
     """Say whether a small product comes out right in a forked process, which may be ended by it."""
-    product = _multiply(False, (1, 1))
+    from . import amx_code
+
+    product = llvm.function_at(_multiplier(False, (1, 1)), sum(amx_code.PRODUCT_ARGUMENTS))
     ones, shift, out = np.ones((32, 32), bfloat16), np.zeros(32, float32), np.zeros((32, 32), float32)
     addresses = [address_of(x) for x in (ones, ones, shift, out)]
     with warnings.catch_warnings():

@@ -21,6 +21,56 @@ TILE, STEP = 1024, 2048
 #: How many addresses and how many integers the kernels take.
 PACK_ARGUMENTS, PRODUCT_ARGUMENTS = (2, 5), (4, 11)
 
+#: Packs A once, unless it is to be read as it lies, and then some columns of B at a time, and multiplies: all that a
+#: thread does, so that it need not wait for Python's lock in between. The second parts of A and B may be null.
+DRIVER = """
+define void @drive(ptr %pack_a, ptr %pack_b, ptr %multiply, ptr %a, ptr %a_second, ptr %b, ptr %b_second, ptr %bias,
+                   ptr %out, ptr %left, ptr %right, i64 %a_stride, i64 %b_stride, i64 %b_lane, i64 %row, i64 %step,
+                   i64 %tile, i64 %panel, i64 %a_part, i64 %b_part, i64 %part, i64 %stride, i64 %itemsize, i64 %rows,
+                   i64 %columns, i64 %terms, i64 %row_panels, i64 %steps, i64 %width) {
+entry:
+  %is_read_as_it_lies = icmp eq ptr %left, %a
+  br i1 %is_read_as_it_lies, label %body, label %packing
+packing:
+  call void %pack_a(ptr %a, ptr %left, i64 %a_stride, i64 %rows, i64 %terms, i64 %row_panels, i64 %steps)
+  %a_is_single = icmp eq ptr %a_second, null
+  br i1 %a_is_single, label %body, label %packing_second
+packing_second:
+  %left_second = getelementptr i8, ptr %left, i64 %a_part
+  call void %pack_a(ptr %a_second, ptr %left_second, i64 %a_stride, i64 %rows, i64 %terms, i64 %row_panels, i64 %steps)
+  br label %body
+body:
+  %first = phi i64 [ 0, %entry ], [ 0, %packing ], [ 0, %packing_second ], [ %next, %multiplying ]
+  %rest = sub i64 %columns, %first
+  %is_last = icmp sle i64 %rest, %width
+  %count = select i1 %is_last, i64 %rest, i64 %width
+  %padded = add i64 %count, 31
+  %panels = ashr i64 %padded, 5
+  %b_distance = mul i64 %first, %b_lane
+  %b_here = getelementptr i8, ptr %b, i64 %b_distance
+  call void %pack_b(ptr %b_here, ptr %right, i64 %b_stride, i64 %count, i64 %terms, i64 %panels, i64 %steps)
+  %b_is_single = icmp eq ptr %b_second, null
+  br i1 %b_is_single, label %multiplying, label %packing_more
+packing_more:
+  %b_second_here = getelementptr i8, ptr %b_second, i64 %b_distance
+  %right_second = getelementptr i8, ptr %right, i64 %b_part
+  call void %pack_b(ptr %b_second_here, ptr %right_second, i64 %b_stride, i64 %count, i64 %terms, i64 %panels,
+                    i64 %steps)
+  br label %multiplying
+multiplying:
+  %bias_here = getelementptr float, ptr %bias, i64 %first
+  %out_distance = mul i64 %first, %itemsize
+  %out_here = getelementptr i8, ptr %out, i64 %out_distance
+  call void %multiply(ptr %left, ptr %right, ptr %bias_here, ptr %out_here, i64 %row, i64 %step, i64 %tile, i64 %panel,
+                      i64 %part, i64 %stride, i64 %rows, i64 %count, i64 %row_panels, i64 %panels, i64 %steps)
+  %next = add i64 %first, %count
+  br i1 %is_last, label %done, label %body
+done:
+  ret void
+}
+"""
+DRIVER_ARGUMENTS = 29
+
 _I1, _I8, _I16, _I32, _I64, _F32 = *(ir.IntType(bits) for bits in (1, 8, 16, 32, 64)), ir.FloatType()
 _WORDS, _ROW, _FLOATS = (ir.VectorType(kind, 16) for kind in (_I16, _I32, _F32))
 _PAIRS = ir.VectorType(_I16, 32)

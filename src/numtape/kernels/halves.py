@@ -6,16 +6,20 @@ bfloat16 0.55 by NumPy and 0.19 by LLVM; back 0.09 by NumPy. oneDNN's reorder is
 40 times while other programs use the second core, so it is not used.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .._typing import Dtype, NDArray
 from ..dtypes import HALF_DTYPES, bfloat16, float16, float32
 from ..errors import DtypeError
-from . import llvm_conversion
+from . import llvm_conversion, pool
 from .addresses import address_of
 
 #: A compiled kernel is called for arrays from this size on.
 _SMALLEST = 4096
+#: So many elements pay for waking another thread.
+_LEAST_SHARE = 1 << 19
 #: NumPy converts so many elements before a kernel is compiled, which takes as long.
 _PATIENCE = 1 << 24
 
@@ -82,7 +86,7 @@ def split(array: NDArray) -> tuple[NDArray, NDArray]:
     upper, lower = np.empty(array.shape, bfloat16), np.empty(array.shape, bfloat16)
     kernel = llvm_conversion.splitter()
     if kernel is not None:
-        kernel(address_of(array), address_of(upper), address_of(lower), array.size)
+        _share(kernel, array, upper, lower)
         return upper, lower
     with np.errstate(over="ignore", invalid="ignore"):
         upper[...] = np.where(np.isfinite(array), np.clip(array, -_LARGEST, _LARGEST), array)
@@ -104,10 +108,24 @@ def _convert(array: NDArray, dtype: Dtype) -> NDArray:
         kernel = llvm_conversion.kernel(source, dtype)
         if kernel is not None:
             out = np.empty(array.shape, dtype)
-            kernel(address_of(array), address_of(out), array.size)
+            _share(kernel, array, out)
             return out
     with np.errstate(over="ignore", invalid="ignore"):  # Kernels round to inf and keep NaN without a word.
         return array.astype(dtype)
+
+
+def _share(kernel: Callable[..., None], *arrays: NDArray) -> None:
+    """Call a kernel with the addresses of contiguous arrays of one size, and the size; threads share large ones."""
+    size = arrays[0].size
+    width = -(-size // max(1, min(pool.threads(), size // _LEAST_SHARE)))
+    places = [(address_of(array), array.itemsize) for array in arrays]
+    pool.run(
+        kernel,
+        [
+            (*(address + itemsize * start for address, itemsize in places), min(width, size - start))
+            for start in range(0, size, width)
+        ],
+    )
 
 
 def _is_worth_it(size: int) -> bool:

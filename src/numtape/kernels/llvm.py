@@ -32,7 +32,21 @@ def features() -> set[str]:
 def compiled(text: str, name: str, arguments: int) -> Callable[..., None]:
     """Compile a function of addresses and integers, all of 64 bits, that returns nothing.
 
-    It lets go of Python's lock while it runs. LLVM makes vectors of its loops.
+    It lets go of Python's lock while it runs.
+
+    Raises:
+        MissingExtraError: if llvmlite is not installed.
+    """
+    return function_at(address_of(text, name), arguments)
+
+
+def function_at(address: int, arguments: int) -> Callable[..., None]:
+    """Return the function at an address, which takes so many addresses and integers."""
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)(address)
+
+
+def address_of(text: str, name: str) -> int:
+    """Compile a function, for other compiled ones to call; return its address. LLVM makes vectors of its loops.
 
     Raises:
         MissingExtraError: if llvmlite is not installed.
@@ -50,7 +64,7 @@ def compiled(text: str, name: str, arguments: int) -> Callable[..., None]:
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     _engines.append(engine)
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)(engine.get_function_address(name))
+    return int(engine.get_function_address(name))
 
 
 def _binding() -> Any:

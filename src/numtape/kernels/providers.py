@@ -30,7 +30,7 @@ LEAST_TILED = 1 << 21
 NAMES = ("auto", "numpy", "onednn", "amx")
 
 _chosen = "auto"
-#: Whether oneDNN has convolved, so that its threads are awake. Before that, float32 products are as fast by BLAS.
+#: Whether oneDNN has run anything, so that its threads are awake. Before that, float32 products are as fast by BLAS.
 _is_awake = False
 _pinned: ContextVar[str | None] = ContextVar("numtape_pinned_provider", default=None)
 
@@ -121,7 +121,7 @@ def _by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray |
     global _is_awake
     run: Callable[..., NDArray | None] = getattr(onednn, kernel)
     done = run(*arguments)
-    _is_awake = _is_awake or (done is not None and "matmul" not in kernel)
+    _is_awake = _is_awake or done is not None
     return done
 
 

@@ -41,8 +41,7 @@ def _pull_weight(g: Array, x: Array, weight_shape: Shape) -> Array:
 
 
 def _pull_bias(g: Array, out_shape: Shape) -> Array:
-    # A product with ones is faster than a sum along the first axis.
-    return np.ones(math.prod(out_shape[:-1]), g.dtype) @ _rows(g, out_shape)
+    return _rows(g, out_shape).sum(axis=0)
 
 
 def _batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
