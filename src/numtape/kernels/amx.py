@@ -27,7 +27,7 @@ from .halves import split
 #: So many bytes of the right operand are packed at a time: half of a level 2 cache.
 _PACKED = 1 << 20
 #: Multiplications in a product that pay for waking another thread.
-_LEAST_SHARE = 1 << 22
+_LEAST_SHARE = 1 << 25
 #: Linux' arch_prctl, what asks it for the permission to use a feature, and the number of the tiles' data.
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 
