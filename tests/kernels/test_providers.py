@@ -57,7 +57,9 @@ def test_a_missing_provider_is_an_error_and_changes_nothing(without_onednn):
 def test_without_onednn_numpy_runs_everything(without_onednn):
     a = np.ones((128, 128), np.float32)
     assert (providers.matmul(a, a) == 128.0).all()
-    assert info.gather()["providers"] == 'NumPy; onednn-cpu-gomp is missing: pip install "numtape[onednn]"'
+    assert info.gather()["providers"] == (
+        'NumPy; onednn-cpu-gomp is missing: pip install "numtape[onednn]"; AMX: not an instruction of this CPU'
+    )
 
 
 def test_a_library_that_does_not_load_is_named_in_one_line(monkeypatch, without_tiles):
@@ -69,7 +71,7 @@ def test_a_library_that_does_not_load_is_named_in_one_line(monkeypatch, without_
     monkeypatch.setattr(onednn_library, "_load", onednn_library._load.__wrapped__)
     expected = (
         "NumPy; onednn-cpu-gomp is installed, but does not load: "
-        "libgomp.so.1: cannot open shared object file: No such file or directory"
+        "libgomp.so.1: cannot open shared object file: No such file or directory; AMX: not an instruction of this CPU"
     )
     assert info.gather()["providers"] == expected
 

@@ -7,6 +7,7 @@ A sum is added up by one thread, in one order, so that the number of threads doe
 2**-126 count as zero, as the instructions take them.
 """
 
+import contextlib
 import ctypes
 import faulthandler
 import functools
@@ -22,10 +23,14 @@ from .._typing import Dtype, NDArray
 from ..dtypes import bfloat16, float32
 from . import llvm, pool
 from .addresses import address_of
-from .halves import split
+from .halves import converted, split
 
 #: So many bytes of the right operand are packed at a time: half of a level 2 cache.
 _PACKED = 1 << 20
+#: The left one in blocks of rows of at most 8 MB, which is so many panels of 32 rows and steps of 32 terms.
+_MOST_ROWS = 1 << 12
+#: Longer sums are added up in slices, so that a panel of the right operand is 1 MB, too.
+_MOST_TERMS = 1 << 14
 #: Multiplications in a product that pay for waking another thread.
 _LEAST_SHARE = 1 << 25
 #: Linux' arch_prctl, what asks it for the permission to use a feature, and the number of the tiles' data.
@@ -52,6 +57,10 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArra
         return None
     if not a.size or not b.size or {a.dtype, b.dtype} not in _PAIRS or not is_available():
         return None
+    if bias is not None and bias.shape != b.shape[-1:]:
+        return None
+    if a.shape[-1] > _MOST_TERMS:
+        return _in_slices(a, b, bias, dtype)
     out = np.empty((*a.shape[:-1], b.shape[-1]), dtype)
     bias = np.zeros(b.shape[-1], float32) if bias is None else np.ascontiguousarray(bias, float32)
     a_parts, b_parts = _parts(a), _parts(b)
@@ -62,6 +71,17 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArra
         tasks.extend(_divided(*task, shares) if a.ndim == 2 else [task])
     pool.run(_product, [(tasks[i::shares],) for i in range(shares)])
     return out
+
+
+def _in_slices(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArray:
+    """Return a product whose sums are too long for the buffers, as a sum of products."""
+    total = np.zeros((*a.shape[:-1], b.shape[-1]), float32)
+    for start in range(0, a.shape[-1], _MOST_TERMS):
+        cut = slice(start, start + _MOST_TERMS)
+        part = matmul(a[..., cut], b[..., cut, :], bias if start == 0 else None, float32)
+        assert part is not None
+        total += part
+    return converted(total, dtype)
 
 
 def _divided(a: list[NDArray], b: list[NDArray], bias: NDArray, out: NDArray, shares: int) -> Iterator[_Task]:
@@ -89,45 +109,54 @@ def _product(tasks: list[_Task]) -> None:
     """Fill each `out` with ``a @ b + bias``, by this thread."""
     for a, b, bias, out in tasks:
         a, b = [_dense(x) for x in a], [_dense(x.T) for x in b]
-        (rows, terms), columns = a[0].shape, len(b[0])
-        steps, row_panels, stride = -(-terms // 32), -(-rows // 32), a[0].strides[0]
-        a_size = row_panels * steps * 2048
-        is_aligned = a[0].strides[1] == 2 and not (rows % 32 or terms % 32 or stride % 64 or address_of(a[0]) % 64)
-        if is_aligned and len(a) == 1:
-            left, layout = address_of(a[0]), (stride, 64, 16 * stride, 32 * stride)
-        else:
-            left, layout = _buffer("a", a_size * len(a)), (64, 2048, 1024, steps * 2048)
-        panels = min(max(_PACKED // (steps * 2048 * len(b)), 1), -(-columns // 32))
-        b_size = panels * steps * 2048
-        right = _buffer("b", b_size * len(b))
-        a_is_turned, b_is_turned = a[0].strides[1] != 2, b[0].strides[1] != 2
-        multiplier = _multiplier(out.dtype == bfloat16, (len(a), len(b)))
-        _driver()(
-            _packer(False, a_is_turned),
-            _packer(True, b_is_turned),
-            multiplier,
-            *_addresses(a),
-            *_addresses(b),
-            address_of(bias),
-            address_of(out),
-            left,
-            right,
-            a[0].strides[a_is_turned],
-            b[0].strides[b_is_turned],
-            b[0].strides[0],
-            *layout,
-            a_size,
-            b_size,
-            a_size if len(a) > 1 else b_size,
-            out.strides[0],
-            out.itemsize,
-            rows,
-            columns,
-            terms,
-            row_panels,
-            steps,
-            32 * panels,
-        )
+        height = max(_MOST_ROWS // (-(-a[0].shape[1] // 32) * len(a)), 1) * 32
+        for start in range(0, len(out), height):
+            cut = slice(start, start + height)
+            _drive([x[cut] for x in a], b, bias, out[cut])
+
+
+def _drive(a: list[NDArray], b: list[NDArray], bias: NDArray, out: NDArray) -> None:
+    """Fill `out`; `b` is given as columns."""
+    (rows, terms), columns = a[0].shape, len(b[0])
+    steps, row_panels, stride = -(-terms // 32), -(-rows // 32), a[0].strides[0]
+    a_size = row_panels * steps * 2048
+    panels = min(max(_PACKED // (steps * 2048 * len(b)), 1), -(-columns // 32))
+    b_size = panels * steps * 2048
+    # What runs in between, such as the handler of a signal, may multiply as well: its buffers may replace these.
+    held, left = _buffer("a", a_size * len(a))
+    also_held, right = _buffer("b", b_size * len(b))
+    layout = (64, 2048, 1024, steps * 2048)
+    is_aligned = a[0].strides[1] == 2 and not (rows % 32 or terms % 32 or stride % 64 or address_of(a[0]) % 64)
+    if is_aligned and len(a) == 1:
+        left, layout = address_of(a[0]), (stride, 64, 16 * stride, 32 * stride)
+    a_is_turned, b_is_turned = a[0].strides[1] != 2, b[0].strides[1] != 2
+    _driver()(
+        _packer(False, a_is_turned),
+        _packer(True, b_is_turned),
+        _multiplier(out.dtype == bfloat16, (len(a), len(b))),
+        *_addresses(a),
+        *_addresses(b),
+        address_of(bias),
+        address_of(out),
+        left,
+        right,
+        a[0].strides[a_is_turned],
+        b[0].strides[b_is_turned],
+        b[0].strides[0],
+        *layout,
+        a_size,
+        b_size,
+        a_size if len(a) > 1 else b_size,
+        out.strides[0],
+        out.itemsize,
+        rows,
+        columns,
+        terms,
+        row_panels,
+        steps,
+        32 * panels,
+    )
+    del held, also_held
 
 
 def _dense(x: NDArray) -> NDArray:
@@ -140,14 +169,14 @@ def _addresses(parts: list[NDArray]) -> tuple[int, int]:
     return address_of(parts[0]), address_of(parts[1]) if len(parts) > 1 else 0
 
 
-def _buffer(name: str, size: int) -> int:
-    """Return the address of this thread's buffer, from which a cache line begins; it is kept for the next product."""
+def _buffer(name: str, size: int) -> tuple[NDArray, int]:
+    """Return this thread's buffer, and the address from which a cache line begins; it is kept for the next product."""
     held = getattr(_buffers, name, None)
     if held is None or held.size < size + 64:
         held = np.empty(size + 64, np.uint8)
         setattr(_buffers, name, held)
     address = address_of(held)
-    return address + -address % 64
+    return held, address + -address % 64
 
 
 @functools.cache
@@ -199,12 +228,24 @@ def _works() -> bool:
     product = llvm.function_at(_multiplier(False, (1, 1)), sum(amx_code.PRODUCT_ARGUMENTS))
     ones, shift, out = np.ones((32, 32), bfloat16), np.zeros(32, float32), np.zeros((32, 32), float32)
     addresses = [address_of(x) for x in (ones, ones, shift, out)]
-    with warnings.catch_warnings():
-        # Python warns of forks beside threads. The child takes no locks: it calls the kernel, and ends.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+    reading, writing = os.pipe()
+    try:
+        with warnings.catch_warnings():
+            # Python warns of forks beside threads. The child waits for none: it calls the kernel, and ends.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+    except OSError:  # There are too many processes.
+        os.close(reading)
+        os.close(writing)
+        return False
     if child == 0:
         faulthandler.disable()  # Its end is an answer, not news.
         product(*addresses, 64, 0, 1024, 0, 0, 128, 32, 32, 1, 1, 1)
-        os._exit(0 if (out == 32.0).all() else 1)
-    return os.waitpid(child, 0)[1] == 0
+        os.write(writing, b"1" if (out == 32.0).all() else b"0")
+        os._exit(0)
+    os.close(writing)
+    answer = os.read(reading, 1)
+    os.close(reading)
+    with contextlib.suppress(ChildProcessError):  # Where children that end are not waited for, it is gone already.
+        os.waitpid(child, 0)
+    return answer == b"1"

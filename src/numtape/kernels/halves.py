@@ -23,8 +23,6 @@ _LEAST_SHARE = 1 << 19
 #: NumPy converts so many elements before a kernel is compiled, which takes as long.
 _PATIENCE = 1 << 24
 
-#: The largest number of bfloat16.
-_LARGEST = np.uint32(0x7F7F0000).view(float32)
 
 _converted = 0
 
@@ -76,6 +74,8 @@ def converted(array: NDArray, dtype: Dtype) -> NDArray:
 def split(array: NDArray) -> tuple[NDArray, NDArray]:
     """Return two bfloat16 arrays whose sum is a float32 array to 17 bits; the second is 0 where it is not finite.
 
+    Below 2**-109 there are fewer: kernels take what is less than 2**-126 for zero.
+
     Example:
         >>> from numtape.kernels.halves import split
         >>> upper, lower = split(np.array([1.01], np.float32))
@@ -85,13 +85,23 @@ def split(array: NDArray) -> tuple[NDArray, NDArray]:
     array = np.ascontiguousarray(array)
     upper, lower = np.empty(array.shape, bfloat16), np.empty(array.shape, bfloat16)
     kernel = llvm_conversion.splitter()
-    if kernel is not None:
+    if kernel is not None and array.size:
         _share(kernel, array, upper, lower)
         return upper, lower
     with np.errstate(over="ignore", invalid="ignore"):
-        upper[...] = np.where(np.isfinite(array), np.clip(array, -_LARGEST, _LARGEST), array)
-        lower[...] = np.where(np.isfinite(array), array - to_float32(upper), 0.0)
+        upper[...] = array
+        is_large = np.isinf(to_float32(upper)) & np.isfinite(array)
+        upper[is_large] = _cut(array[is_large])
+        rest = np.where(np.isfinite(array), array - to_float32(upper), float32.type(0.0))
+        # A part of the largest numbers that was rounded up would be too much.
+        lower[...] = np.where(is_large, _cut(rest), rest)
     return upper, lower
+
+
+def _cut(array: NDArray) -> NDArray:
+    """Return float32 numbers without the bits that bfloat16 does not have."""
+    found: NDArray = (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(float32)
+    return found
 
 
 def compile_now() -> bool:
@@ -125,6 +135,7 @@ def _share(kernel: Callable[..., None], *arrays: NDArray) -> None:
             (*(address + itemsize * start for address, itemsize in places), min(width, size - start))
             for start in range(0, size, width)
         ],
+        *arrays,
     )
 
 

@@ -83,7 +83,8 @@ done:
 """
 
 
-#: Two bfloat16 numbers whose sum is a float32 number to 17 bits: the nearest that is not inf, and what it lacks.
+#: Two bfloat16 numbers whose sum is a float32 number to 17 bits: the nearest, and what it lacks. Both are cut, not
+#: rounded, where the nearest would be infinite.
 _SPLIT = """
 define void @split(ptr noalias %source, ptr noalias %upper, ptr noalias %lower, i64 %count) {
 entry:
@@ -96,7 +97,10 @@ body:
   %x = load float, ptr %from
   %bits = bitcast float %x to i32
   %cut = and i32 %bits, -65536
-  %more_bits = add i32 %bits, 32768
+  %bits_shifted = lshr i32 %bits, 16
+  %bits_odd = and i32 %bits_shifted, 1
+  %half = add i32 %bits_odd, 32767
+  %more_bits = add i32 %bits, %half
   %nearest = and i32 %more_bits, -65536
   %nearest_exponent = and i32 %nearest, 2139095040
   %too_large = icmp eq i32 %nearest_exponent, 2139095040
@@ -114,7 +118,8 @@ body:
   %odd = and i32 %rest_shifted, 1
   %bias = add i32 %odd, 32767
   %sum = add i32 %rest_bits, %bias
-  %rounded = lshr i32 %sum, 16
+  %rest_rounded = lshr i32 %sum, 16
+  %rounded = select i1 %too_large, i32 %rest_shifted, i32 %rest_rounded
   %exponent = and i32 %bits, 2139095040
   %finite = icmp ne i32 %exponent, 2139095040
   %chosen = select i1 %finite, i32 %rounded, i32 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import blas
-from .providers import active
+from .providers import taken
 
 
 @functools.cache
@@ -30,7 +30,7 @@ def machine() -> dict[str, str]:
         "cpu": machine_class(),
         "numpy": np.__version__,
         "blas": f"{library.get('name', 'unknown')} {library.get('version', '')}".strip(),
-        "provider": active(),
+        "provider": taken(),
     }
 
 

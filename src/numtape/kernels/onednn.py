@@ -20,6 +20,8 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArra
     if not 2 <= a.ndim == b.ndim <= 6 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         return None
     # With few rows or columns the time goes into reading the other matrix, which BLAS does in half of it.
+    if bias is not None and bias.shape != b.shape[-1:]:
+        return None
     if a.dtype != b.dtype or not a.size or min(a.shape[-2], b.shape[-1]) < _LEAST_ROWS:
         return None
     found = _library(a.dtype)

@@ -1,12 +1,22 @@
-"""Threads that share the work of a kernel, as many as BLAS may use."""
+"""Threads that share the work of a kernel, as many as BLAS may use.
 
-import functools
+They wait at queues that the interpreter itself guards: an interrupt, which may come between any two instructions, then
+leaves no lock behind that nobody opens.
+"""
+
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 from . import blas
+
+#: A kernel, the arguments of a call, what must live until it has ended, and where to say how it did.
+_Call = tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], "SimpleQueue[BaseException | None]"]
+
+_calls: SimpleQueue[_Call] = SimpleQueue()
+_workers: list[threading.Thread] = []
 
 
 def threads() -> int:
@@ -14,20 +24,57 @@ def threads() -> int:
     return blas.threads() or 1
 
 
-def run(kernel: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
+def run(kernel: Callable[..., Any], calls: Sequence[tuple[Any, ...]], *kept: Any) -> None:
     """Call a kernel that lets go of Python's lock, with each of some arguments at once; the first by this thread.
 
-    What they do must not depend on the others, and must not fail.
+    Args:
+        kernel: what they call.
+        calls: the arguments of each call. What one does must not depend on the others.
+        kept: what must live until all calls have ended, also if an interrupt lets this thread leave before.
     """
-    others = [_pool().submit(kernel, *arguments) for arguments in calls[1:]]
-    kernel(*calls[0])
-    for other in others:
-        other.result()
+    ends: SimpleQueue[BaseException | None] = SimpleQueue()
+    others = calls[1:] if _has_workers(len(calls) - 1) else ()
+    for arguments in others:
+        _calls.put((kernel, arguments, kept, ends))
+    for arguments in calls if not others else calls[:1]:
+        kernel(*arguments)
+    for _ in others:
+        error = ends.get()
+        if error is not None:
+            raise error
 
 
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    """Return the threads; a forked process, which has none of them, makes its own."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_pool.cache_clear)
-    return ThreadPoolExecutor(os.cpu_count(), "numtape")
+def _has_workers(count: int) -> bool:
+    """Start threads until there are so many; say whether there are."""
+    while len(_workers) < count:
+        worker = threading.Thread(target=_work, args=(_calls,), name="numtape", daemon=True)
+        try:
+            worker.start()
+        except RuntimeError:  # There are too many threads, or the interpreter is about to end.
+            return False
+        _workers.append(worker)
+    return True
+
+
+def _work(calls: SimpleQueue[_Call]) -> None:
+    while True:
+        kernel, arguments, kept, ends = calls.get()
+        error: BaseException | None = None
+        try:
+            kernel(*arguments)
+        except BaseException as caught:
+            error = caught
+        ends.put(error)
+        # What the call was about must not live until the next one.
+        del kernel, arguments, kept, ends, error
+
+
+def _forget() -> None:
+    """Begin anew in a forked process, which has none of the threads."""
+    global _calls
+    _calls = SimpleQueue()
+    _workers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

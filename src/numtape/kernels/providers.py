@@ -30,8 +30,9 @@ LEAST_TILED = 1 << 21
 NAMES = ("auto", "numpy", "onednn", "amx")
 
 _chosen = "auto"
-#: Whether oneDNN has run anything, so that its threads are awake. Before that, float32 products are as fast by BLAS.
-_is_awake = False
+#: Who has run anything in this process. Once oneDNN has, its threads are awake; before that, float32 products are as
+#: fast by BLAS.
+_ran: set[str] = set()
 _pinned: ContextVar[str | None] = ContextVar("numtape_pinned_provider", default=None)
 
 
@@ -59,6 +60,11 @@ def provider(name: str | None = None) -> str:
 def active() -> str:
     """Return the provider chosen for the scope, or else for the process."""
     return _pinned.get() or _chosen
+
+
+def taken() -> str:
+    """Return the provider as `active` does; if it is "auto", also which others than NumPy ran anything so far."""
+    return f"auto ({', '.join(sorted(_ran))})" if active() == "auto" and _ran else active()
 
 
 @contextmanager
@@ -103,10 +109,13 @@ def describe() -> str:
     from . import amx
     from .onednn_library import library, why_missing
 
-    reason = why_missing()
-    found = "NumPy" if amx.why_missing() else "NumPy, AMX"
-    found += f", oneDNN {library().version}" if reason is None else f"; {reason}"
-    return found if active() == "auto" else f"{found} (chosen: {active()})"
+    found, missing = ["NumPy"], [reason for reason in (why_missing(), amx.why_missing()) if reason is not None]
+    if why_missing() is None:
+        found.append(f"oneDNN {library().version}")
+    if amx.why_missing() is None:
+        found.append("AMX")
+    line = "; ".join([", ".join(found), *missing])
+    return line if active() == "auto" else f"{line} (chosen: {active()})"
 
 
 def _by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray | None:
@@ -118,10 +127,10 @@ def _by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray |
 
     if choice == "onednn":
         _checked(choice)  # A forked process inherits the choice, but may be unable to keep it.
-    global _is_awake
     run: Callable[..., NDArray | None] = getattr(onednn, kernel)
     done = run(*arguments)
-    _is_awake = _is_awake or done is not None
+    if done is not None:
+        _ran.add("onednn")
     return done
 
 
@@ -134,7 +143,10 @@ def _by_amx(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArr
         return None
     from . import amx
 
-    return amx.matmul(a, b, bias, dtype)
+    done = amx.matmul(a, b, bias, dtype)
+    if done is not None:
+        _ran.add("amx")
+    return done
 
 
 def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | None = None) -> NDArray:
@@ -155,7 +167,7 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
     working = a.dtype
     if working in HALF_DTYPES or b.dtype in HALF_DTYPES:
         return _half_product(a, b, bias, dtype or (working if working is b.dtype else float32))
-    if working is float32 and b.ndim > 1 and (_is_awake or active() == "onednn"):
+    if working is float32 and b.ndim > 1 and ("onednn" in _ran or active() == "onednn"):
         done = _by_onednn("matmul", a.size * b.shape[-1], LEAST_PRODUCT, a, b, bias, float32)
         if done is not None:
             return done
