@@ -204,6 +204,9 @@ def hvp(
 
     chosen = tuple(args[number] for number in numbers)
     _, product, aux = pushed(name, gradient, chosen, moved_by, tuple(range(len(chosen))), has_aux=True)
+    # Gradients that are numbers to `pushed`, as outputs of a function, have the form of what they are taken by.
+    pairs = zip(tree.leaves(product), tree.leaves(chosen), strict=True)
+    product = tree.unflatten(product, [_as_array_for(leaf, x) for x, leaf in pairs])
     return (product, aux) if has_aux else product
 
 
@@ -326,6 +329,12 @@ def _as_value(gradient: Any, like: Value) -> Value:
         return gradient
     value: Value = wrap(like.plain, np.zeros(like.shape, like.dtype) if gradient is None else gradient)
     return value
+
+
+def _as_array_for(leaf: Any, number: Any) -> Any:
+    """Return a number as an array if it is of an argument that was given as one; others as they are."""
+    is_array = isinstance(leaf, np.ndarray | np.generic) and not isinstance(number, Value | np.ndarray)
+    return np.asarray(number, leaf.dtype) if is_array else number
 
 
 def _shaped(inputs: Arguments, row: Sequence[Any], out: Value, is_recorded: bool) -> list[Any]:

@@ -248,6 +248,41 @@ def test_an_error_of_the_function_itself_passes_and_leaves_no_state():
             "linear_solve: <lambda> is not linear in x; use nt.implicit.root for equations, and put constants into b.",
         ),
         (
+            lambda: implicit.linear_solve(np.ones((2, 3)), np.ones(2)),
+            ShapeError,
+            "linear_solve: A has shape (2, 3); it must be square.",
+        ),
+        (
+            lambda: implicit.linear_solve(2.0, np.ones(2)),
+            ShapeError,
+            "linear_solve: A has shape (); it must be square.",
+        ),
+        (
+            lambda: implicit.linear_solve(np.eye(2), np.ones(3)),
+            ShapeError,
+            "linear_solve: A has shape (2, 2) and b has shape (3,); b must have as many rows as A (2).",
+        ),
+        (
+            lambda: implicit.linear_solve(nt.tensor(np.eye(2)), 1.0),
+            ShapeError,
+            "linear_solve: A has shape (2, 2) and b has shape (); b must have as many rows as A (2).",
+        ),
+        (
+            lambda: implicit.linear_solve(np.eye(2), {"b": np.ones(2)}),
+            OperandError,
+            "linear_solve: b is a dict; for a matrix, it must be a tensor or an array.",
+        ),
+        (
+            lambda: implicit.linear_solve(None, np.ones(2)),
+            OperandError,
+            "linear_solve: matrix is a NoneType; it must be a linear function or a square matrix.",
+        ),
+        (
+            lambda: implicit.linear_solve(np.eye(2), np.ones(2), 3.0),
+            ArgumentError,
+            "linear_solve: matrix is no function, so that it takes no arguments beside b.",
+        ),
+        (
             lambda: implicit.linear_solve(np.ones((3, 3)), np.ones(3)),
             LinearAlgebraError,
             "linear_solve: the matrix is singular: it has no inverse. Other answers lie next to this one, so it has no "

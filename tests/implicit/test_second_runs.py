@@ -5,7 +5,7 @@ import pytest
 
 import numtape as nt
 from numtape.errors import GradientError, LinearAlgebraError
-from numtape.implicit.traces import _agree, _printed
+from numtape.implicit.traces import _agree, _bits, _printed
 
 implicit = nt.implicit
 
@@ -152,6 +152,114 @@ def test_statistics_and_constants_that_stay_are_no_difference():
     state = implicit.fixed_point(lambda z: 0.1 * nt.tanh(layer(z.astype("float32")) @ weight + x), np.ones((8, 3)))
     (state**2).sum().backward()
     assert weight.grad is not None
+
+
+def overwritten_matrix(dtype, large, solve):
+    """Overwrite a small element of a matrix, beside a large one, after a system with it was solved."""
+    matrix = np.diag([large, 2.0]).astype(dtype)
+    right = nt.tensor(np.ones(2, dtype), requires_grad=True)
+    x = solve(matrix, right)
+    matrix[1, 1] = 8.0
+    return x[1]
+
+
+def solved_by_function(matrix, right):
+    return implicit.root(lambda x: matrix @ x - right, np.zeros(2, matrix.dtype))
+
+
+def solved_by_view(matrix, right):
+    return implicit.root(lambda x: matrix.T @ x - right, np.zeros(2, matrix.dtype))
+
+
+def overwritten_half(dtype, value, how):
+    """Overwrite a tensor of a narrow dtype after a root was found."""
+    a = nt.tensor(np.ones(1), requires_grad=True)
+    k = nt.tensor(np.array([2.0])).astype(dtype)
+    x = implicit.root(lambda x: x * how(k) - a, np.zeros(1))
+    k[0] = value
+    return x
+
+
+def overwritten_among_many(how):
+    """Overwrite one element of many after a fixed point was found."""
+    weight = np.ones((256, 256), np.float32)
+    a = nt.tensor(np.float32(1.0), requires_grad=True)
+    x = implicit.fixed_point(lambda x: 0.5 * x * how(weight) + a, np.zeros((256, 256), np.float32))
+    weight[3, 4] = 1.0015
+    return x[3, 4]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda: overwritten_matrix("float32", 1e6, implicit.linear_solve),
+        lambda: overwritten_matrix("float64", 1e18, implicit.linear_solve),
+        lambda: overwritten_matrix("float64", 1e18, solved_by_function),
+        lambda: overwritten_matrix("float64", 1e18, solved_by_view),
+        lambda: overwritten_half("bfloat16", 2.4, lambda k: k),
+        lambda: overwritten_half("bfloat16", 2.4, lambda k: k * 1),
+        lambda: overwritten_half("float16", 2.1, lambda k: k),
+        lambda: overwritten_half("float16", 2.1, lambda k: k * 1),
+        lambda: overwritten_among_many(lambda weight: weight),
+        lambda: overwritten_among_many(lambda weight: weight * 1),
+    ],
+)
+def test_a_constant_that_changes_is_noticed_however_small_it_is_beside_others(answer):
+    changed = answer()
+    with pytest.raises(GradientError, match="did something else when it ran again"):
+        changed.backward()
+
+
+def test_the_matrix_of_a_linear_system_that_was_overwritten_is_named():
+    matrix, right = np.diag([1.0, 2.0]), nt.tensor(np.ones(2), requires_grad=True)
+    x = implicit.linear_solve(matrix, right)
+    matrix[1, 1] = 8.0
+    message = "^linear_solve: the product with the matrix A did something else when it ran again for its derivative, "
+    with pytest.raises(GradientError, match=message):
+        x[1].backward()
+
+
+def test_another_matrix_in_the_place_of_one_that_is_still_held_is_noticed():
+    matrix = kept = np.diag([1e18, 2.0])
+    right = nt.tensor(np.ones(2), requires_grad=True)
+    x = implicit.root(lambda x: matrix @ x - right, np.zeros(2))
+    matrix = np.diag([1e18, 8.0])
+    with pytest.raises(GradientError, match="did something else when it ran again"):
+        x[1].backward()
+    matrix = kept.copy()
+    x[1].backward()
+    assert right.grad[1] == 0.5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_a_function_computes_for_itself_may_be_off_by_rounding_even_where_terms_cancel(dtype):
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(200, 200)))[0].astype(dtype)
+    a = nt.tensor(np.ones(200, dtype), requires_grad=True)
+    order = np.arange(200)
+
+    def function(x):
+        # The identity, but for rounding, which is all that most elements are.
+        nearly = basis[:, order] @ basis.T[order]
+        return nearly @ x - a
+
+    x = implicit.root(function, np.zeros(200, dtype))
+    order = order[::-1]
+    x.sum().backward()
+    np.testing.assert_allclose(a.grad.numpy(), np.ones(200), rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (1021 * 3,), (40, 50), (3, 0)])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64"])
+def test_bits_tell_every_element_and_its_place(shape, dtype):
+    x = np.random.default_rng(0).integers(1, 100, shape).astype(dtype)
+    assert _bits(x) == _bits(x.copy())
+    assert _bits(x) == _bits(x.copy(order="F"))
+    for place in {0, x.size // 2, x.size - 1} & set(range(x.size)):
+        other = x.copy()
+        other.reshape(-1)[place] += 1
+        assert _bits(x) != _bits(other)
+    if x.size > 1:
+        assert _bits(np.arange(x.size, dtype=dtype)) != _bits(np.arange(x.size, dtype=dtype)[::-1])
 
 
 @pytest.mark.parametrize("count", [1, 7, 1021, 1022, 5000, 1_200_000])

@@ -361,6 +361,13 @@ def test_convolutions_that_cannot_be_meant_are_refused():
         "fftconvolve: a has shape (3, 5) and b (2, 3); along axes that are not convolved, lengths must be equal, or 1.",
         lambda: fftconvolve(np.ones((3, 5)), np.ones((2, 3)), mode="same", axes=1),
     )
+    raises(
+        ShapeError,
+        "fftconvolve: a has shape (2, 5) and b (3, 3); for mode='valid', one must be at least as long as the other "
+        "along each axis that is convolved.",
+        lambda: fftconvolve(np.ones((2, 5)), np.ones((3, 3)), mode="valid"),
+    )
+    assert fftconvolve(np.ones((1, 5)), np.ones((3, 3)), mode="valid").shape == (3, 3)
 
 
 @pytest.mark.parametrize("shapes", [((2, 1), (2, 3)), ((2, 1), (3, 4)), ((2, 1), (2, 2)), ((1, 4), (3, 4))])

@@ -63,6 +63,20 @@ def test_numbers_in_give_numbers_out():
     assert nt.jacobian(lambda x: x * x)(3.0) == 6.0
     assert nt.hessian(lambda x: x**3)(2.0) == 12.0
     assert nt.jacobian(lambda x: nt.stack([x, x * x]))(3.0).tolist() == [1.0, 6.0]
+    assert type(nt.hvp(lambda x: x**3, 2.0, 1.0)) is float
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_of_no_axes_in_give_arrays_out(dtype):
+    x, t = np.array(2.0, dtype), np.array(1.0, dtype)
+    cube = nt.hvp(lambda x: x**3, x, t)
+    both = nt.hvp(lambda x, y: x**2 * y, (x, 3.0), (t, 0.0))
+    tree, aux = nt.hvp(lambda d: (d["x"] ** 3, "aux"), {"x": x}, {"x": t}, has_aux=True)
+    found = [nt.grad(lambda x: x**3)(x), nt.hessian(lambda x: x**3)(x), cube, both[0], tree["x"]]
+    assert [(type(each), each.shape, each.dtype) for each in found] == [(np.ndarray, (), dtype)] * 5
+    assert [each.item() for each in found] == [12.0, 12.0, 12.0, 6.0, 12.0]
+    assert type(both[1]) is float
+    assert aux == "aux"
 
 
 @pytest.mark.parametrize("dtype", [nt.float16, nt.bfloat16, nt.float32, nt.float64])

@@ -267,6 +267,39 @@ def test_nothing_outside_may_differentiate_through_a_scipy_matrix():
         assert nt.jacobian(lambda x: x * w, sparse=True)(x).sum() == 16.0
 
 
+def test_inside_of_a_tape_and_of_transforms_what_depends_on_nothing_tracked_is_a_matrix():
+    def weight(scale):
+        pattern = nt.sparsity(np.sin, x)
+        jacobian = nt.jacobian(np.sin, sparse=True)(x)
+        assert (pattern.jacobian(x) != jacobian).nnz == 0
+        hessian = nt.hessian(lambda x: np.sin(x).sum(), sparse=True)(x)
+        np.testing.assert_array_equal(jacobian.diagonal(), np.cos(x))
+        np.testing.assert_allclose(hessian.diagonal(), -np.sin(x))
+        return scale * jacobian.sum()
+
+    scale = nt.tensor(2.0, dtype="float64")
+    with nt.Tape() as tape:
+        y = weight(scale)
+    for found in (tape.gradient(y, scale), nt.grad(weight)(2.0), nt.jvp(weight, (2.0,), (1.0,))[1]):
+        np.testing.assert_allclose(found, np.cos(x).sum())
+
+
+def test_patterns_of_what_others_differentiate_by_are_refused_without_a_dense_form_to_offer():
+    w = nt.tensor(2.0, requires_grad=True, dtype="float64")
+    for name, work in {
+        "sparsity": lambda: nt.sparsity(lambda x: x * w, x),
+        "Sparsity.jacobian": lambda: nt.sparsity(np.sin, x).jacobian(x * w),
+        "Sparsity.hessian": lambda: nt.sparsity(lambda x: np.sin(x).sum(), x).hessian(x * w),
+    }.items():
+        with pytest.raises(LeavesTapeError) as error:
+            work()
+        assert str(error.value) == (
+            f"{name}: something outside differentiates by what this depends on (a tape, a transform, or a tensor that "
+            "requires a gradient), and a SciPy matrix cannot be tracked. Use detach() of the tensor, or call it inside "
+            "of nt.no_grad()."
+        )
+
+
 def test_without_scipy_one_line_says_so(monkeypatch):
     def missing():
         raise ImportError("no scipy")

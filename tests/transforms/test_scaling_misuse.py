@@ -67,13 +67,87 @@ def test_gradients_that_are_never_unscaled_are_noticed(dtype):
     w = nt.tensor([1.0], dtype=dtype, requires_grad=True, name="w")
     optimizer, scaler = nt.optim.SGD([w], lr=1e-6), nt.LossScaler.Dynamic(1024.0)
     scaler.scale(w.sum()).backward()
-    optimizer.step()
+    optimizer.apply_gradients([w.grad])
     with pytest.raises(nt.errors.GradientError) as error:
         scaler.scale(w.sum())
     assert str(error.value) == (
         "DynamicScaler.scale: parameter 'w' was updated since its loss was scaled, but its gradient was never "
         "unscaled; call scaler.step(optimizer) instead of optimizer.step()."
     )
+
+
+@pytest.mark.parametrize("dtype", [nt.float16, nt.float32], ids=str)
+@pytest.mark.parametrize("by_list", [False, True])
+def test_an_optimizer_that_steps_by_itself_is_refused_before_anything_is_written(dtype, by_list):
+    w = nt.tensor([1.0, 2.0], dtype=dtype, requires_grad=True, name="w")
+    optimizer, scaler = nt.optim.Adam([w], lr=0.5), nt.LossScaler.Dynamic(1024.0)
+    for number in range(1, 4):
+        scaler.scale((w * w).sum() / 2).backward()
+        before = w.tolist()
+        with pytest.raises(nt.errors.GradientError) as error:
+            optimizer.step(*[[w]] * by_list)
+        assert str(error.value) == (
+            "Adam.step: the gradient of parameter 'w' is that of a scaled loss, and was never unscaled; call "
+            "scaler.step(optimizer) instead of optimizer.step()."
+        )
+        assert w.tolist() == before
+        scaler.unscale(optimizer)
+        assert w.grad.tolist() == before
+        scaler.step(optimizer)
+        scaler.update()
+        assert optimizer.state[w]["step"] == number
+        optimizer.zero_grad()
+    (w * w).sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+@pytest.mark.parametrize("dtype", [nt.float16, nt.float32], ids=str)
+def test_what_was_unscaled_steps_through_the_scaler_and_by_itself(dtype, scale):
+    w = nt.tensor([1.0], dtype=dtype, requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w], lr=0.25), nt.LossScaler.Static(scale)
+    scaler.scale((w * w).sum()).backward()
+    scaler.unscale(optimizer)
+    optimizer.step()
+    assert w.tolist() == [0.5]
+
+
+def assign(gradient, owner, scale):
+    owner.grad = gradient / scale
+
+
+def divide_in_place(gradient, owner, scale):
+    gradient /= scale
+
+
+def multiply_data(gradient, owner, scale):
+    gradient.data.mul_(1.0 / scale)
+
+
+def divide_out(gradient, owner, scale):
+    np.divide(gradient, scale, out=gradient)
+
+
+@pytest.mark.parametrize("unscale", [assign, divide_in_place, multiply_data, divide_out])
+def test_gradients_that_are_unscaled_by_hand_may_be_stepped_with(unscale):
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w], lr=0.25), nt.LossScaler.Dynamic(1024.0)
+    scaler.scale((w * w).sum()).backward()
+    unscale(w.grad, w, scaler.get_scale())
+    optimizer.step()
+    assert w.tolist() == [0.5, 1.0]
+
+
+def test_plain_losses_beside_a_scaler_are_none_of_its_business():
+    a, b, one, other, scaler = two_optimizers()
+    scaler.scale((a * a).sum()).backward()
+    (b * b).sum().backward()
+    other.step()
+    np.testing.assert_allclose(b.tolist(), [0.8], rtol=1e-6)
+    a.grad = None
+    (a * a).sum().backward()
+    one.step()
+    np.testing.assert_allclose(a.tolist(), [0.8], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +247,7 @@ def test_bad_input_is_one_clear_line(call, kind, message):
 
 
 @pytest.mark.parametrize("is_first", [False, True])
-def test_an_optimizer_that_steps_by_itself_beside_another_is_noticed_at_every_step(is_first):
+def test_a_parameter_that_is_updated_by_hand_beside_another_is_noticed_at_every_step(is_first):
     a, b, one, other, scaler = two_optimizers()
     for _ in range(2):
         scaler.scale((a * b).sum()).backward()
@@ -185,7 +259,10 @@ def test_an_optimizer_that_steps_by_itself_beside_another_is_noticed_at_every_st
     scaler.scale((a * b).sum()).backward()
     if not is_first:
         scaler.step(one)
-    other.step()
+    with pytest.raises(nt.errors.GradientError, match=r"^SGD.step: the gradient of parameter 'b' is that of a scaled "):
+        other.step()
+    with nt.no_grad():
+        b -= 0.1 * b.grad
     with pytest.raises(nt.errors.GradientError) as error:
         scaler.step(one) if is_first else scaler.update()
     assert str(error.value) == (

@@ -132,10 +132,14 @@ def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     settle(current())
     free = free and is_freeable(target)
     found = sweep([target], [seed_of(name, target, gradient)], None, free=free, required_only=True)
+    leaves = [link for link in found if isinstance(link, Value) and link.requires_grad]
     with np.errstate(all="ignore"):
-        for link in list(found):
-            if isinstance(link, Value) and link.requires_grad:
-                deliver(link, found.pop(link))
+        for leaf in leaves:
+            deliver(leaf, found.pop(leaf))
+    notes = target.node.notes if type(target.node) is Record else None
+    scaler = notes.scaler() if notes is not None and notes.scaler is not None else None
+    if scaler is not None:
+        scaler.on_delivered(leaves)
 
 
 def is_freeable(target: Value) -> bool:

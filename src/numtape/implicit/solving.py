@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import tree
 from .._typing import NDArray
-from ..errors import ArgumentError, OperandError
+from ..core.value import Value
+from ..errors import ArgumentError, OperandError, ShapeError
 from .capturing import watch_captured
 from .equations import Equation, Form, Leaves, Space, gradient, normal, standstill, zero
 from .foreign import Foreign, verified
@@ -154,13 +156,39 @@ def linear_solve(matrix: Any, b: Any, *args: Any, is_positive: bool = False, lin
         )
     if not callable(matrix):
         matrix, b = (np.asarray(x, np.float64) if isinstance(x, list | tuple) else x for x in (matrix, b))
-        args, matrix = (matrix, *args), _times
+        _check_matrix(name, matrix, b, args)
+        args, function = (matrix,), _times
+    else:
+        function = matrix
     space = Space(name, "b", b)
-    equation = Equation(name, matrix, space, _minus_right_side, is_positive, is_linear=True)
+    equation = Equation(name, function, space, _minus_right_side, is_positive, is_linear=True)
     equation.matrix, equation.is_given = "the matrix", True
-    watch_captured(matrix)
+    if function is _times:
+        equation.title = f"{name}: the product with the matrix A"
+    watch_captured(function)
     solve = _checked_linear(equation, linear_solver(equation, linear))
     return space.as_given(answer(Problem(equation, solve, (b, *args), linear)))
+
+
+def _check_matrix(name: str, matrix: Any, b: Any, args: Args) -> None:
+    """Raise unless a matrix is square and has a row for each row of the right-hand side."""
+    if args:
+        raise ArgumentError(f"{name}: matrix is no function, so that it takes no arguments beside b.")
+    if not hasattr(matrix, "__matmul__") and not isinstance(matrix, float | int):
+        raise OperandError(
+            f"{name}: matrix is a {type(matrix).__name__}; it must be a linear function or a square matrix."
+        )
+    if not isinstance(matrix, Value | np.ndarray | np.generic | float | int):
+        return
+    if not tree.is_leaf(b):
+        raise OperandError(f"{name}: b is a {type(b).__name__}; for a matrix, it must be a tensor or an array.")
+    shape, right = (x.shape if isinstance(x, Value) else np.shape(x) for x in (matrix, b))
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ShapeError(f"{name}: A has shape {shape}; it must be square.")
+    if not right or right[-2:][0] != shape[-1]:
+        raise ShapeError(
+            f"{name}: A has shape {shape} and b has shape {right}; b must have as many rows as A ({shape[-1]})."
+        )
 
 
 def _times(x: Any, matrix: Any) -> Any:

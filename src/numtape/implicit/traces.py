@@ -5,7 +5,7 @@ point, has the derivatives that it had, and one that reads something which has c
 """
 
 import math
-import zlib
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
@@ -18,31 +18,52 @@ from ..core.gradients import link_of
 from ..core.record import Record, describe_site
 from ..core.reverse import graph_of
 from ..core.value import Value
-from ..dtypes import is_float
+from ..dtypes import HALF_DTYPES, is_float
 
 #: Sums take them by turns; their signs keep what changes from cancelling.
-_WEIGHTS = np.random.default_rng(0).uniform(0.5, 1.0, 1021) * np.random.default_rng(1).choice([-1.0, 1.0], 1021)
+_WEIGHTS = np.random.default_rng(0).uniform(0.5, 1.0, 64) * np.random.default_rng(1).choice([-1.0, 1.0], 64)
+
+#: Those of words: odd, so that no word changes without its product.
+_ODD = np.random.default_rng(2).integers(0, 2**63, 1021, np.uint64) * np.uint64(2) + np.uint64(1)
 
 #: How many roundings a number may be off that a function computes again: threads may add in another order.
 _ROUNDINGS = 64.0
+
+#: That of halves, which are computed in float32 and rounded once.
+_FEW_ROUNDINGS = 2.0
 
 _EXACT = (bool, int, str, bytes, type(None), type(Ellipsis), type, np.dtype)
 
 
 class Print(NamedTuple):
-    """What tells an array of floats from others, but for rounding: a weighted sum of its elements, and their norm."""
+    """What tells an array of floats from others, but for rounding: sums of blocks, and by how much these may differ."""
 
     shape: tuple[int, ...]
-    total: float
-    size: float
-    eps: float
+    dtype: str
+    sums: NDArray
+    bound: float
 
     def is_near(self, other: "Print") -> bool:
         """Say whether two prints differ by rounding alone."""
-        if self.shape != other.shape or self.eps != other.eps:
+        if self.shape != other.shape or self.dtype != other.dtype:
             return False
-        bound = _ROUNDINGS * self.eps * min(self.size, other.size)
-        return abs(self.total - other.total) <= bound and abs(self.size - other.size) <= bound
+        return bool((np.abs(self.sums - other.sums) <= min(self.bound, other.bound)).all())
+
+
+class Constant(NamedTuple):
+    """An array that enters and is not tracked: its bits, what tells it but for rounding, and who has it."""
+
+    bits: tuple[Any, ...]
+    numbers: Any
+    holders: tuple[weakref.ref[Any], ...]
+
+    def agrees(self, now: "Constant") -> bool:
+        """Say whether what enters now is the same: computed again, but for rounding; given from outside, bit by bit."""
+        if self.bits == now.bits:
+            return True
+        # What a function computes for itself goes when its recording does, so what is left was there before.
+        is_given = any(holder() is not None for holder in self.holders)
+        return not is_given and _agree(self.numbers, now.numbers)
 
 
 class Trace(NamedTuple):
@@ -130,8 +151,17 @@ class _Teller:
         if not isinstance(array, np.ndarray):
             return _told(array)
         if id(array) not in self._prints:
-            self._prints[id(array)] = _told(array)
+            self._prints[id(array)] = _constant(array, link)
         return self._prints[id(array)]
+
+
+def _constant(array: NDArray, link: Any = None) -> Constant:
+    """Tell an array, and who has it: the array that owns its memory, and the tensor if it is that of one."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    holders = (owner, link) if isinstance(link, Value) else (owner,)
+    return Constant(_bits(array), _printed(array), tuple(map(weakref.ref, holders)))
 
 
 def _is_known(x: Any) -> bool:
@@ -153,7 +183,9 @@ def _told(x: Any) -> Any:
         return tuple(map(_told, x))
     if isinstance(x, dict):
         return tuple((key, _told(each)) for key, each in x.items())
-    if isinstance(x, float | np.ndarray | np.generic):
+    if isinstance(x, np.ndarray):
+        return _constant(x)
+    if isinstance(x, float | np.generic):
         return _printed(np.asarray(x))
     trace = getattr(x, "trace", None)  # Of an equation within an equation.
     return (type(x).__name__, *trace.rows) if isinstance(trace, Trace) else type(x).__name__
@@ -161,38 +193,45 @@ def _told(x: Any) -> Any:
 
 def _printed(array: NDArray) -> Any:
     if not is_float(array.dtype):
-        return _exact(array)
+        return _bits(array)
+    is_half = array.dtype in HALF_DTYPES
     eps = float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 2.0**-8  # That of bfloat16.
     flat = array.astype(np.float64, copy=False).reshape(-1)
-    scale = 1.0
     with np.errstate(all="ignore"):
-        square = float(flat @ flat)
-        if not 1e-200 < square < 1e200 and 0.0 < (largest := float(np.abs(flat).max(initial=0.0))) < np.inf:
-            # By a power of two, so that squares stay in range and no digit changes.
-            scale = float(np.ldexp(1.0, int(np.frexp(largest)[1]) - 1))
-            flat = flat / scale
-            square = float(flat @ flat)
-        if not math.isfinite(square):  # Sums would tell nothing.
-            return _exact(array)
-        return Print(array.shape, scale * _weighted(flat), scale * math.sqrt(square), eps)
+        sums = _block_sums(flat, _WEIGHTS)
+        # Where terms cancel, an element may be off by the rounding of others, so that the largest counts for all.
+        largest = max(float(flat.max(initial=0.0)), -float(flat.min(initial=0.0)))
+        bound = (_FEW_ROUNDINGS if is_half else _ROUNDINGS) * eps * largest * math.sqrt(len(_WEIGHTS))
+        if not np.isfinite(sums).all():  # They would tell nothing.
+            return _bits(array)
+    return Print(array.shape, str(array.dtype), sums, bound)
 
 
-def _exact(array: NDArray) -> Any:
-    return array.shape, str(array.dtype), zlib.crc32(np.ascontiguousarray(array).tobytes())
+def _bits(array: NDArray) -> tuple[Any, ...]:
+    """Return what tells an array of any kind from all others: sums of its words, which wrap around."""
+    if array.dtype.hasobject:
+        return array.shape, str(array.dtype), array.tobytes()
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = len(data) // 8 * 8
+    words = data[:whole].view(np.uint64)
+    while len(words) > len(_ODD):
+        words = _block_sums(words, _ODD)
+    return array.shape, str(array.dtype), int(words @ _ODD[: len(words)]), data[whole:].tobytes()
 
 
-def _weighted(flat: NDArray) -> float:
-    """Return a sum of all elements with weights of their own."""
-    count = len(_WEIGHTS)
-    while len(flat) > count:
-        whole = len(flat) // count * count
-        flat = np.concatenate([flat[:whole].reshape(-1, count) @ _WEIGHTS, flat[whole:]])
-    return float(flat @ _WEIGHTS[: len(flat)])
+def _block_sums(flat: NDArray, weights: NDArray) -> NDArray:
+    """Return a weighted sum of each block, the last of which may be shorter."""
+    count = len(weights)
+    whole = len(flat) // count * count
+    rest = flat[whole:]
+    return np.append(flat[:whole].reshape(-1, count) @ weights, rest @ weights[: len(rest)])
 
 
 def _agree(a: Any, b: Any) -> bool:
     if isinstance(a, Print) and isinstance(b, Print):
         return a.is_near(b)
+    if isinstance(a, Constant) and isinstance(b, Constant):
+        return a.agrees(b)
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_agree, a, b))
     return type(a) is type(b) and bool(a == b)

@@ -49,6 +49,13 @@ def fftconvolve(a: Any, b: Any, mode: str = "full", axes: int | Sequence[int] | 
     if 0 in (*a.shape, *b.shape):
         given: Any = a if isinstance(a, Value) else b
         return given.reshape((-1,))[:0]  # As SciPy's: nothing, along one axis.
+    # What has length 1 broadcasts, as SciPy's does.
+    lengths = [(a.shape[axis], b.shape[axis]) for axis in chosen if 1 not in (a.shape[axis], b.shape[axis])]
+    if mode == "valid" and any(m < n for m, n in lengths) and any(m > n for m, n in lengths):
+        raise ShapeError(
+            f"fftconvolve: a has shape {a.shape} and b {b.shape}; for mode='valid', one must be at least as long as "
+            "the other along each axis that is convolved."
+        )
     for axis in rest:
         if mode == "same" and a.shape[axis] < b.shape[axis]:
             # The middle is kept along these axes too, so that the shape is that of a.

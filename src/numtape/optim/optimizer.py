@@ -10,6 +10,7 @@ from ..errors import ArgumentError, GradientError, OperandError
 from ..gradient_clipping import clip_grad_norm, clip_grad_value
 from ..gradients import Gradients
 from ..tensors import Tensor
+from ..transforms.unscaling import at_work, check_step
 from .pairing import gradients_for, is_model, is_overflow, is_pairs, listed, split_pairs
 from .parameters import (
     Parameters,
@@ -199,7 +200,7 @@ class Optimizer:
                 params = x
             else:
                 params, grads = self._tell(x)
-        self._updates.apply(self._jobs(title, params, grads), self.state)
+        self._apply(title, params, grads)
         return result
 
     def apply_gradients(self, grads: Any, params: Parameters = None) -> None:
@@ -221,7 +222,13 @@ class Optimizer:
             grads = listed(grads)
             if is_pairs(grads):
                 grads, params = split_pairs(title, grads, set(self._known()))
-        self._updates.apply(self._jobs(title, params, grads), self.state)
+        self._apply(title, params, grads)
+
+    def _apply(self, title: str, params: Parameters, grads: Any) -> None:
+        jobs = self._jobs(title, params, grads)
+        if at_work and grads is None:
+            check_step(title, (param for _, pairs in jobs for param, _ in pairs))
+        self._updates.apply(jobs, self.state)
 
     def _tell(self, x: Any) -> tuple[Any, Any]:
         """Tell whether a sequence, a dict or a model holds parameters or gradients."""

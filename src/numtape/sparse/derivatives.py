@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from .. import tree
-from ..arguments import Argnums, Arguments, call, is_tracked_outside, must_record, released
+from ..arguments import Argnums, Arguments, call, depends_on_others, released
 from ..config import SchedulingStrategy
+from ..core.context import current
 from ..core.gradients import link_of
 from ..core.jacobian import Path, Sweeper, by_cut, size_of
 from ..core.value import Value
@@ -196,14 +197,15 @@ def recorded(
 ) -> tuple[Arguments, Any, list[Any], Any]:
     """Call a function; return its arguments, what it returned, the tensors to differentiate, and the auxiliary part."""
     inputs = Arguments(name, args, argnums)
-    is_tracked = is_tracked_outside(inputs)
     with on_tape(name, function):
         out_tree, outs, aux = call(name, function, inputs, kwargs, has_aux)
-    if must_record(inputs, is_tracked, outs):
+    if current().grad and depends_on_others(inputs, outs):
+        # Only some have a dense form to offer.
+        advice = "Use sparse=False, detach()" if name in ("jacobian", "hessian") else "Use detach() of"
         raise LeavesTapeError(
             f"{name}: something outside differentiates by what this depends on (a tape, a transform, or a tensor that "
-            "requires a gradient), and a SciPy matrix cannot be tracked. Use sparse=False, detach() the tensor, or "
-            "call it inside of nt.no_grad()."
+            f"requires a gradient), and a SciPy matrix cannot be tracked. {advice} the tensor, or call it inside of "
+            "nt.no_grad()."
         )
     aux = released(inputs, aux, False)
     if prepare is not None:

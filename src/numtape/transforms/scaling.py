@@ -24,6 +24,7 @@ from .scaler_settings import as_backoff, as_count, as_growth, as_scale, check_bo
 from .unscaling import (
     Statistics,
     Step,
+    at_work,
     check_not_late,
     check_not_scaled,
     check_unscaled,
@@ -81,13 +82,16 @@ class LossScaler:
         #: as in `_spent`: a backward of that loss would add to them what is not unscaled.
         self._late: set[int] = set()
         self._early: dict[int, tuple[weakref.ref[Value], int]] = {}
+        #: The gradients that losses have delivered and that are not unscaled, as in `_spent`.
+        self._delivered: dict[int, tuple[weakref.ref[Value], int]] = {}
+        at_work.discard(self)
         #: What batch normalisation has changed on the way to losses.
         self._statistics = Statistics()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy continues from: all but the step that is under way, which belongs to this process."""
         fresh: dict[str, Any] = {"_is_scaled": False, "_loss": None, "_late": set(), "_statistics": Statistics()}
-        none = ("_steps", "_spent", "_unscaled", "_watched", "_early")
+        none = ("_steps", "_spent", "_unscaled", "_watched", "_early", "_delivered")
         return {**self.__dict__, **fresh, **{name: {} for name in none}}
 
     def get_scale(self) -> float:
@@ -119,7 +123,16 @@ class LossScaler:
         self._late.update(map(id, unscaled))
         self._early.update(spent_gradients(unscaled))
         self._watched = {**behind, **self._watched}
-        return tree.map(lambda each: mark_scaled(self._times_scale(each)), loss)
+        return tree.map(lambda each: mark_scaled(self._times_scale(each), self), loss)
+
+    def on_delivered(self, leaves: Sequence[Value]) -> None:
+        """Note what the backward of a scaled loss has added to the gradients of leaves."""
+        self._delivered.update(spent_gradients(leaves))
+        at_work.add(self)
+
+    def has_scaled(self, parameter: Value) -> bool:
+        """Say whether a parameter has a gradient as the backward of a scaled loss has left it."""
+        return is_spent(parameter, self._delivered)
 
     def _times_scale(self, loss: Any) -> Any:
         return (loss.astype(float32) if loss.dtype in HALF_DTYPES else loss) * self._scale
@@ -156,6 +169,7 @@ class LossScaler:
                 "first."
             )
         for parameter in with_gradient:
+            self._delivered.pop(id(parameter), None)
             if id(parameter) not in self._unscaled:
                 # What no backward of this step has reached is unscaled already.
                 factor = 1.0 if is_spent(parameter, self._spent) else 1.0 / self._scale

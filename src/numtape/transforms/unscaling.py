@@ -17,6 +17,9 @@ from ..errors import GradientError, OperandError
 from ..kernels.halves import to_float32
 from .overflow import is_finite
 
+#: The scalers whose losses have delivered gradients since their last update.
+at_work: weakref.WeakSet[Any] = weakref.WeakSet()
+
 
 class Step:
     """What happened to one optimizer since the last update."""
@@ -110,17 +113,17 @@ def is_spent(parameter: Value, spent: dict[int, tuple[weakref.ref[Value], int]])
     return reference is not None and reference() is gradient is not None and writes_to(gradient) == writes
 
 
-def mark_scaled(loss: Value) -> Value:
-    """Note at the record of a loss that it is scaled, and return the loss: no tape may scale it once more."""
+def mark_scaled(loss: Value, scaler: Any) -> Value:
+    """Note at the record of a loss who scaled it, and return the loss: no tape may scale it once more."""
     if type(loss.node) is Record:
-        note(loss.node).is_scaled = True
+        note(loss.node).scaler = weakref.ref(scaler)
     return loss
 
 
 def check_not_scaled(title: str, targets: Sequence[Value]) -> None:
     """Raise if a target of a tape that scales is what a scaler has returned, or was computed from such a loss."""
     records = collect([link_of(target) for target in targets])
-    if any(record.notes is not None and record.notes.is_scaled for record in records):
+    if any(record.notes is not None and record.notes.scaler is not None for record in records):
         raise GradientError(
             f"{title}: this tape scales losses by itself, and the loss was scaled before, by scaler.scale(loss); "
             "give the tape the loss itself."
@@ -145,6 +148,17 @@ def check_unscaled(title: str, watched: dict[int, tuple[weakref.ref[Value], int]
             raise GradientError(
                 f"{title}: {name_of(parameter)} was updated since its loss was scaled, but its gradient was never "
                 "unscaled; call scaler.step(optimizer) instead of optimizer.step()."
+            )
+
+
+def check_step(title: str, parameters: Iterable[Value]) -> None:
+    """Raise if one of the parameters that are to be updated has a gradient as a scaled loss has left it."""
+    scalers = list(at_work)
+    for parameter in parameters:
+        if any(scaler.has_scaled(parameter) for scaler in scalers):
+            raise GradientError(
+                f"{title}: the gradient of {name_of(parameter)} is that of a scaled loss, and was never unscaled; call "
+                "scaler.step(optimizer) instead of optimizer.step()."
             )
 
 
