@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
+from numtape.implicit.equations import Equation
 from numtape.implicit.linearization import Linearization
 
 implicit = nt.implicit
@@ -241,28 +242,30 @@ def test_products_alone_solve_what_has_no_room_for_a_matrix():
     assert nt.grad(amplitude)(0.5) == pytest.approx(-(value**2) * (mode @ mode), rel=1e-10)
 
 
-def test_the_first_gradient_takes_one_product_more_than_the_solves_to_look_for_double_roots(monkeypatch):
-    counts = {"times": 0, "transposed_times": 0}
+def test_the_first_gradient_takes_one_value_more_than_the_solves_to_look_for_double_roots(monkeypatch):
+    counts = {"times": 0, "transposed_times": 0, "at": 0}
     for name in counts:
-        original = getattr(Linearization, name)
+        kind = Equation if name == "at" else Linearization
+        original = getattr(kind, name)
 
-        def counted(self, vector, name=name, original=original):
+        def counted(self, *args, name=name, original=original):
             counts[name] += 1
-            return original(self, vector)
+            return original(self, *args)
 
-        monkeypatch.setattr(Linearization, name, counted)
+        monkeypatch.setattr(kind, name, counted)
     right = nt.tensor(np.linspace(-1.0, 1.0, 40), requires_grad=True)
 
     def bowl(x, right):
         return (x * x + 0.1 * x**4).sum() - (right * x).sum()
 
     answer = implicit.minimize(bowl, np.zeros(40), right, linear="cg")
-    counts.update(times=0, transposed_times=0)
+    counts.update(times=0, transposed_times=0, at=0)
     answer.backward(np.ones(40), retain_graph=True)
     first = dict(counts)
-    counts.update(times=0, transposed_times=0)
+    counts.update(times=0, transposed_times=0, at=0)
     answer.backward(np.ones(40))
-    assert (first["times"], counts["times"]) == (1, 0)
+    assert (first["at"], counts["at"]) == (1, 0)
+    assert first["times"] == counts["times"] == 0
     assert first["transposed_times"] <= 2 * counts["transposed_times"]
 
 

@@ -221,7 +221,7 @@ def test_what_lies_on_itself_or_has_gaps_is_left_to_numpy():
 
 
 @pytest.mark.skipif(not IS_THERE, reason="oneDNN is missing")
-def test_float32_beside_bfloat16_keeps_17_bits(monkeypatch):
+def test_float32_beside_bfloat16_keeps_16_bits(monkeypatch):
     monkeypatch.setattr(onednn_library.library(), "has_fast_bfloat16", True)
     wide, half = normal(6, 9), normal(9, 5, seed=1, dtype=nt.bfloat16)
     bias = normal(5, seed=2)

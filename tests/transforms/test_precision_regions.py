@@ -282,7 +282,7 @@ def test_two_threads_may_share_a_region():
 
 
 def test_the_half_copy_of_a_tensor_cannot_be_written_through_a_view():
-    w = nt.ones(2, 2)
+    w = nt.ones(2, 2, requires_grad=True)
     with nt.autocast(autocast_ops=["reshape"]):
         y = nt.reshape(w, (4,))
         with pytest.raises(nt.errors.OverwrittenError) as error:
@@ -393,3 +393,30 @@ def test_a_precision_that_there_is_none_of_is_an_error_at_the_declaration():
             return x.copy()
 
     assert str(error.value) == ("custom_op: there is no precision 'lowerr'; the precisions are lower, widen, keep.")
+
+
+# What is not cast, and what is cast anew.
+
+
+def test_integers_beside_floats_lose_no_digits():
+    ones = nt.ones(2, 1)
+    for dtype, numbers in ((nt.bfloat16, [257, -256]), (nt.float16, [70000, -69999])):
+        with nt.autocast(dtype):
+            found = nt.tensor(np.array([numbers])) @ ones
+        assert (found.dtype, found.tolist()) == (nt.float32, [[1.0]])
+
+
+def test_a_buffer_that_is_filled_again_is_read_again():
+    buffer = np.ones((2, 2), np.float32)
+    x, identity = nt.from_numpy(buffer), nt.tensor(np.eye(2, dtype=np.float32))
+    with nt.autocast():
+        for value in (1.0, 2.0, 3.0):
+            buffer[...] = value
+            assert (x @ identity).tolist() == [[value] * 2] * 2
+
+
+@pytest.mark.parametrize("dtype", [nt.float16, nt.bfloat16], ids=str)
+@pytest.mark.parametrize("count", [3, 40, 100])
+def test_rows_of_equal_large_numbers_are_normalised_to_zeros(dtype, count):
+    x = nt.tensor(np.full((2, count), 65504.0, np.float32).astype(dtype))
+    assert (nt.layer_norm(x, (count,)).numpy() == 0).all()

@@ -61,8 +61,15 @@ class Linearization:
         self._graph: Graph | None = None
         #: How it leads to the unknowns, found once for all products too.
         self._way: Way | None = None
+        #: F_x, for products that cannot be had otherwise.
+        self._matrix: NDArray | None = None
         #: The tracked tensors that the function took from outside and that were not known.
         self.captured = watcher.captured()
+
+    @property
+    def x(self) -> NDArray:
+        """The point, as a vector."""
+        return self.space.join([part.array for part in self.unknowns])
 
     @property
     def residual(self) -> NDArray:
@@ -83,7 +90,9 @@ class Linearization:
         try:
             return self.space.join(self._pushed(self.unknowns, self.space.split(vector)))
         except NotDifferentiableError:  # Some ops have no forward sweep, such as loops that keep states.
-            return np.asarray(self.matrix() @ vector)
+            if self._matrix is None:
+                self._matrix = self.matrix()
+            return np.asarray(self._matrix @ vector)
 
     def transposed_times(self, vector: NDArray) -> NDArray:
         """Return the transpose of F_x times a vector."""

@@ -13,12 +13,14 @@ from ..tensors import Tensor
 from ..transforms.loop_states import detached, tensors_of, with_tensors
 from .equations import Equation
 from .linearization import Linearization
-from .solvers import norm
 from .systems import System
 from .traces import Trace
 
 #: From a start and arguments to the answer, as vectors.
 Solve = Callable[[NDArray, tuple[Any, ...]], NDArray]
+
+#: How often larger steps are tried: from the last digit of x to all of it.
+_TRIES = 30
 
 
 class Problem:
@@ -87,7 +89,7 @@ class Problem:
             # The answer is what it is, however many derivatives of it are taken.
             if not self.is_regular:
                 system.check_regular()
-                _check_regular(system, args)
+                _check_isolated(system, args)
                 self.is_regular = True
         else:
             # What was solved with its matrix was checked then.
@@ -116,32 +118,34 @@ class Problem:
         return point, args
 
 
-def _check_regular(system: System, args: tuple[Any, ...]) -> None:
-    """Raise where F_x changes within the accuracy of the answer, as at a double root: there it is zero up to rounding.
+def _check_isolated(system: System, args: tuple[Any, ...]) -> None:
+    """Raise unless F does what F_x says somewhere around the answer, as it does not at a double root.
 
-    Where rounding hides F, the accuracy is the square root of that of numbers, as far as a double root is known.
+    Steps are chosen by the amounts by which they change the equations: first by what is left of each, or by what
+    rounding of x does to it. So they are long where F hardly depends on x, in whatever units and order. Where F misses
+    what F_x says by more than a quarter, larger amounts are tried. They leave rounding behind, but bends grow faster
+    than steps: at a double root no step is long enough for the one and short enough for the other.
     """
     equation = system.point.equation
     if equation.is_linear or not equation.space.size:
         return
-    found = system.weakest()
-    if found is None:
-        return
-    space, (weakest, weights, product) = equation.space, found
-    x = space.join([part.array for part in system.point.unknowns])
-    typical = np.where(x != 0.0, np.abs(x), norm(x))
+    x, here = system.point.x, system.point.residual
     with np.errstate(all="ignore"):
-        share = float(np.nanmax(np.abs(weakest) / typical))
-        size = max(norm(weights * system.point.residual), np.sqrt(space.eps) / share)
-        rise = system.point.times(size * weakest) if product is None else size * product
-        there = Linearization(equation, space.split(x + size * weakest), args, captured=None)
-        change = there.times(size * weakest) - rise
-    if norm(weights * change) > 0.25 * norm(weights * rise):
-        raise LinearAlgebraError(
-            f"{equation.name}: {equation.matrix} is singular: it is no larger than its change within the accuracy of "
-            "the answer, as at a double root, so the answer has no derivative by the parameters. Move away from the "
-            "point, or add a term that decides (such as 1e-6 * x)."
-        )
+        amounts = np.maximum(0.5 * system.amounts(here), system.rounding())
+        for _ in range(_TRIES):
+            probes = system.probes(amounts)
+            misses = [system.amounts(equation.at(x + probe.step, args) - here - probe.rise) for probe in probes]
+            if all((miss <= 0.25 * np.abs(probe.rise)).all() for probe, miss in zip(probes, misses, strict=True)):
+                return
+            for probe, miss in zip(probes, misses, strict=True):
+                amounts = np.maximum(amounts, 4.0 * miss / abs(probe.share))
+            if not np.isfinite(amounts).all():
+                break
+    raise LinearAlgebraError(
+        f"{equation.name}: {equation.matrix} is singular: it is no larger than its change within the accuracy of the "
+        "answer, as at a double root, so the answer has no derivative by the parameters. Move away from the point, or "
+        "add a term that decides (such as 1e-6 * x)."
+    )
 
 
 def linear_solver(equation: Equation, method: str) -> Solve:

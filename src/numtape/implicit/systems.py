@@ -26,14 +26,13 @@ def check_method(name: str, method: Any) -> None:
         raise ArgumentError(f"{name}: linear is {method!r}; it must be one of {', '.join(map(repr, METHODS))}.")
 
 
-class Weakest(NamedTuple):
-    """The direction of x on which the equations depend least, about."""
+class Probe(NamedTuple):
+    """A step of x, and how much it changes the equations as far as they are linear."""
 
-    direction: NDArray
-    #: What to multiply the equations by, so that their units do not matter.
-    weights: NDArray
-    #: The product of F_x with the direction, if it is known.
-    product: NDArray | None = None
+    step: NDArray
+    rise: NDArray
+    #: The change over the one that was asked for, up to signs.
+    share: float
 
 
 class System:
@@ -57,8 +56,8 @@ class System:
         self.method = method
         self.eps = point.space.eps
         self._inverse: Inverse | None = None
-        #: The solution of the transposed system for a random right-hand side, if products gave one, and its product.
-        self._weak_side: tuple[NDArray, NDArray] | None = None
+        #: By products, once they were checked: the solution for a random right-hand side, and its product.
+        self._solved = np.empty(0), np.empty(0)
 
     @property
     def inverse(self) -> "Inverse | None":
@@ -105,10 +104,11 @@ class System:
         """
         if self.inverse is not None or not self.point.space.size:
             return  # A matrix was checked when it was inverted.
-        b = np.random.default_rng(0).normal(size=self.point.space.size)
-        found = self._iterated(b, True, 1e-3 / math.sqrt(len(b)))
-        if found.rest is not None and found.residual <= 1e-3 / math.sqrt(len(b)):
-            self._weak_side = found.x, b - found.rest
+        b = _random(self.point.space.size)
+        tolerance = 1e-3 / math.sqrt(len(b))
+        found = self._iterated(b, False, tolerance)
+        if found.rest is not None and found.residual <= tolerance:
+            self._solved = found.x, b - found.rest
             return
         scale = float(np.linalg.norm(self.point.transposed_times(b)) / np.linalg.norm(b))
         if found.curvature is not None and found.curvature < -math.sqrt(self.eps) * scale:
@@ -116,29 +116,45 @@ class System:
         if len(b) <= _DOUBTFUL_UNKNOWNS:
             self._made_inverse()
             return
+        found = self._iterated(b, True, tolerance)
         rest = b - self.point.transposed_times(found.x)
         if np.linalg.norm(self.point.times(rest)) <= math.sqrt(self.eps) * scale * np.linalg.norm(rest):
             most = int(np.argmax(np.abs(rest)))
             raise_singular(self.point.equation, f"it is zero along a direction, most of it along element {most} of x")
         self._raise_unsolved(found)
 
-    def weakest(self) -> "Weakest | None":
-        """Return the direction of x on which the equations depend least, about.
+    def amounts(self, changes: NDArray) -> NDArray:
+        """Return how much each equation changes; by products, how much all of them do, as if each did so much.
 
-        Products find it by a step of inverse iteration; None if they do not.
+        Products probe one random direction, most of which does not matter, so all has to be seen in each equation.
         """
+        return np.abs(changes) if self.inverse is not None else np.full_like(changes, np.linalg.norm(changes))
+
+    def rounding(self) -> NDArray:
+        """Return the amounts by which rounding of x changes the equations, about; of products that were checked."""
+        x = self.point.x
         if self.inverse is not None:
-            return Weakest(self.inverse.weakest(), self.inverse.rows)
-        if self._weak_side is None:
-            return None
-        side, product = self._weak_side
-        if self.is_positive:  # Symmetric: both sides are one, and it was a step already.
-            return Weakest(side, np.ones_like(side), product)
-        b = side / float(np.abs(side).max())
-        found = self._iterated(b, False, 0.05)
-        if found.rest is None or not found.residual <= 0.1:
-            return None
-        return Weakest(found.x, np.ones_like(found.x), b - found.rest)
+            return 4.0 * self.eps * (np.abs(self.inverse.matrix) @ np.abs(x))
+        share = float(np.linalg.norm(x) / np.linalg.norm(self._solved[0]))
+        return np.full_like(x, 4.0 * self.eps * math.sqrt(len(x)) * share)
+
+    def probes(self, amounts: NDArray) -> list[Probe]:
+        """Return steps of x that change each equation by an amount or by four times that, and up to twice either.
+
+        One changes them in proportion to what is left of them, as a Newton step does, some at random, and some so that
+        x changes most. Products have solved one system, whose solution they scale.
+        """
+        if self.inverse is None:
+            (step, rise), size = self._solved, 4.0 * amounts[0]
+            return [Probe(size * step, size * rise, 4.0)]
+        left = np.where(self.point.residual < 0.0, -1.0, 1.0)
+        random = _random(len(amounts))
+        other = random * np.where(np.arange(len(amounts)) % 2, -1.0, 1.0)  # Far from it in each pair of equations.
+        weakest = self.inverse.weakest_signs(amounts, self.point.x)
+        shares = (-4.0, 1.0, -4.0, 4.0, -1.0, 4.0)
+        rises = amounts[:, None] * np.stack([left, random, random, other, weakest, weakest], axis=1) * shares
+        steps = self.inverse.solve(rises, is_transposed=False)
+        return [Probe(*probe) for probe in zip(steps.T, rises.T, shares, strict=True)]
 
     def _raise_unsolved(self, found: Result) -> NoReturn:
         raise LinearAlgebraError(
@@ -249,11 +265,17 @@ class Inverse:
         x = self._times(b, is_transposed)
         return x + self._times(b - matrix @ x, is_transposed)
 
-    def weakest(self) -> NDArray:
-        """Return the direction of x on which the equations depend least, about."""
-        column = int(np.argmax(np.linalg.norm(self._scaled, axis=0)))
-        found: NDArray = self.columns * self._scaled[:, column]
-        return found
+    def weakest_signs(self, b: NDArray, x: NDArray) -> NDArray:
+        """Return signs for the elements of `b` that add up in the element of the solution that is largest beside x."""
+        reach = self.columns * (np.abs(self._scaled) @ (self.rows * b))
+        sizes = np.where(x != 0.0, np.abs(x), np.abs(x).max())
+        return np.where(self._scaled[np.argmax(reach / sizes)] < 0.0, -1.0, 1.0)
+
+
+def _random(count: int) -> NDArray:
+    """Return numbers between 1 and 2, of either sign, the same at each call."""
+    rng = np.random.default_rng(0)
+    return rng.choice([-1.0, 1.0], count) * rng.uniform(1.0, 2.0, count)
 
 
 def _power(sizes: NDArray) -> NDArray:

@@ -16,6 +16,7 @@ import platform
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from .._typing import Dtype, NDArray
 from ..dtypes import bfloat16, float32
 from . import llvm, pool
 from .addresses import address_of
+from .forks import loading
 from .halves import converted, split
 
 #: So many bytes of the right operand are packed at a time: half of a level 2 cache.
@@ -182,24 +184,25 @@ def _buffer(name: str, size: int) -> tuple[NDArray, int]:
 @functools.cache
 def _multiplier(is_half: bool, parts: tuple[int, int]) -> int:
     """Return the address of a kernel."""
-    from . import amx_code
-
-    return llvm.address_of(amx_code.product(is_half, parts), "product")
+    return llvm.address_of(_code().product(is_half, parts), "product")
 
 
 @functools.cache
 def _packer(is_b: bool, terms_first: bool) -> int:
     """Return the address of a kernel."""
-    from . import amx_code
-
-    return llvm.address_of(amx_code.pack(is_b, terms_first), "pack")
+    return llvm.address_of(_code().pack(is_b, terms_first), "pack")
 
 
 @functools.cache
 def _driver() -> Callable[..., None]:
-    from . import amx_code
+    return llvm.compiled(_code().DRIVER, "drive", _code().DRIVER_ARGUMENTS)
 
-    return llvm.compiled(amx_code.DRIVER, "drive", amx_code.DRIVER_ARGUMENTS)
+
+def _code() -> Any:
+    """Return what writes the kernels, which needs llvmlite."""
+    with loading:
+        from . import amx_code
+    return amx_code
 
 
 def is_available() -> bool:
@@ -223,9 +226,7 @@ def why_missing() -> str | None:
 
 def _works() -> bool:
     """Say whether a small product comes out right in a forked process, which may be ended by it."""
-    from . import amx_code
-
-    product = llvm.function_at(_multiplier(False, (1, 1)), sum(amx_code.PRODUCT_ARGUMENTS))
+    product = llvm.function_at(_multiplier(False, (1, 1)), sum(_code().PRODUCT_ARGUMENTS))
     ones, shift, out = np.ones((32, 32), bfloat16), np.zeros(32, float32), np.zeros((32, 32), float32)
     addresses = [address_of(x) for x in (ones, ones, shift, out)]
     reading, writing = os.pipe()

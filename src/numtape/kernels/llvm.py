@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import MissingExtraError
+from .forks import loading
 
 #: Engines own the compiled code, for as long as the process runs.
 _engines: list[Any] = []
@@ -14,7 +15,8 @@ _engines: list[Any] = []
 def is_there() -> bool:
     """Say whether llvmlite can be imported, which takes 70 ms the first time."""
     try:
-        _binding()
+        with loading:
+            _binding()
     except MissingExtraError:
         return False
     return True
@@ -26,7 +28,8 @@ def features() -> set[str]:
     Raises:
         MissingExtraError: if llvmlite is not installed.
     """
-    return {name for name, is_there in _binding().get_host_cpu_features().items() if is_there}
+    with loading:
+        return {name for name, is_there in _binding().get_host_cpu_features().items() if is_there}
 
 
 def compiled(text: str, name: str, arguments: int) -> Callable[..., None]:
@@ -51,7 +54,11 @@ def address_of(text: str, name: str) -> int:
     Raises:
         MissingExtraError: if llvmlite is not installed.
     """
-    llvm = _binding()
+    with loading:
+        return _address_of(_binding(), text, name)
+
+
+def _address_of(llvm: Any, text: str, name: str) -> int:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(text)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import MissingExtraError
 from . import cpu
+from .forks import loading
 
 PACKAGE = "onednn-cpu-gomp"
 #: The file, after the version of its interface that the calls below are written for.
@@ -197,7 +198,8 @@ def _leave_behind() -> None:
 
 def _found() -> Library | str:
     """Return the library if this process can use it, or in one line why not."""
-    return _FORKED if _is_left_behind else _load()
+    with loading:
+        return _FORKED if _is_left_behind else _load()
 
 
 def library() -> Library:

@@ -15,6 +15,7 @@ from ..dtypes import HALF_DTYPES, bfloat16, float32
 from ..errors import ArgumentError, MissingExtraError
 from . import convolution as plain
 from .convolution import Convolution, Ints, Pairs
+from .forks import loading
 from .halves import to_float32, to_half
 
 #: Multiplications in a product, from which on oneDNN gains what calling it through ctypes costs (10 us). It is also
@@ -123,7 +124,8 @@ def _by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray |
     choice = _pinned.get() or _chosen
     if choice not in ("auto", "onednn") or (work < least and choice == "auto"):
         return None
-    from . import onednn  # With all that it needs, which small programs do not.
+    with loading:
+        from . import onednn  # With all that it needs, which small programs do not.
 
     if choice == "onednn":
         _checked(choice)  # A forked process inherits the choice, but may be unable to keep it.
@@ -141,7 +143,8 @@ def _by_amx(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArr
         return None
     if choice == "auto" and a.shape[-2] * a.shape[-1] * b.shape[-1] < LEAST_TILED:
         return None
-    from . import amx
+    with loading:
+        from . import amx
 
     done = amx.matmul(a, b, bias, dtype)
     if done is not None:

@@ -32,7 +32,7 @@ def _each_channel(parameter: Array) -> Array:
 
 def _mean(x: Array) -> Array:
     """Return the mean of each channel, with axes of length 1."""
-    return x.sum(axis=(0, 2), keepdims=True) * (1.0 / max(x.shape[0] * x.shape[2], 1))
+    return x.sum(axis=(0, 2), keepdims=True) / float(max(x.shape[0] * x.shape[2], 1))
 
 
 def _mean_product(a: Array, b: Array) -> Array:

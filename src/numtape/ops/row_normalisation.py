@@ -39,7 +39,8 @@ def _centred(rows: NDArray, eps: float) -> tuple[NDArray, NDArray]:
     out = rows - mean
     variance = np.vecdot(out, out)[:, None] / length + eps
     if is_far(mean, variance):
-        out -= out @ column
+        # A product with 1 / length, which is rounded, would leave something of rows of equal numbers.
+        out -= np.add.reduce(out, -1, keepdims=True) / length
         variance = np.vecdot(out, out)[:, None] / length + eps
     return out, variance
 

@@ -13,7 +13,7 @@ from ..core.context import Scope, casting, current, entered, without_casts
 from ..core.declare import registry
 from ..core.op import Composite, Op, every_op
 from ..core.value import Lifted, Value, wrap
-from ..dtypes import HALF_DTYPES, as_dtype, bfloat16, float16, float32, float64
+from ..dtypes import HALF_DTYPES, as_dtype, bfloat16, float16, float32
 from ..errors import ArgumentError, DtypeError, OperandError
 from ..grad_mode import decorated
 from ..kernels.halves import to_float32, to_half
@@ -38,7 +38,12 @@ class CastArrays:
         return len(self._copies)
 
     def of(self, value: Value, dtype: Dtype) -> NDArray:
-        """Return the array of a tensor, rounded to a half dtype."""
+        """Return the array of a tensor, rounded to a half dtype.
+
+        Data, which needs no gradient, is rounded anew: it may be a buffer of NumPy's that somebody fills again.
+        """
+        if not value.requires_grad:
+            return to_half(value.array, dtype)
         writes = value.version[0].count if value.version is not None else 0
         held = self._copies.get(id(value))
         if held is not None:
@@ -110,8 +115,8 @@ class Casting(Scope):
             if isinstance(operands[i], list | tuple):
                 replaced[i] = as_operand(op, operands[i], i)
         given = [i for i in positions if getattr(replaced[i], "ndim", None) is not None]
-        if any(replaced[i].dtype == float64 and replaced[i].ndim for i in given):
-            return operands, False
+        if any(replaced[i].dtype not in _CASTABLE and replaced[i].ndim for i in given):
+            return operands, False  # Beside integers and float64 a half number would have too few digits.
         if target is float32 and not any(isinstance(x, Lifted) for x in operands):
             return replaced, True
         for i in given:
