@@ -234,3 +234,26 @@ def test_ordinary_systems_in_many_units_are_not_refused(name, dtype):
         if np.linalg.cond(jacobian) < 1e3:
             off = np.abs(nt.jacobian(answer)(right) @ jacobian - np.eye(n)).max()
             assert off < (1e-10 if dtype is np.float64 else 1e-1)
+
+
+@pytest.mark.parametrize("k", [0.5, 0.9, 1.0, 2.0])
+def test_a_valley_that_bends_is_no_double_root_in_float32(k):
+    def lowest(k):
+        return nt.implicit.minimize(
+            lambda v: 100 * (v[1] - v[0] ** 2) ** 2 + (k - v[0]) ** 2, np.array([0.5, 0.7], np.float32)
+        )
+
+    np.testing.assert_allclose(nt.jacobian(lowest)(np.float32(k)), [1.0, 2 * k], rtol=1e-4)
+
+
+@pytest.mark.parametrize("weight", [1e6, 1e7, 1e8])
+def test_a_stiff_penalty_makes_no_double_root(weight):
+    def lowest(angle):
+        far = nt.stack([nt.cos(angle), nt.sin(angle)]) * 2.0
+        return nt.implicit.minimize(
+            lambda v: ((v - far) ** 2).sum() + weight * ((v * v).sum() - 1) ** 2,
+            np.array([0.7, 0.71]),
+            max_iterations=2000,
+        )
+
+    np.testing.assert_allclose(nt.jacobian(lowest)(np.pi / 4), [-(0.5**0.5), 0.5**0.5], rtol=1e-5)

@@ -123,8 +123,8 @@ def _check_isolated(system: System, args: tuple[Any, ...]) -> None:
 
     Steps are chosen by the amounts by which they change the equations: first by what is left of each, or by what
     rounding of x does to it. So they are long where F hardly depends on x, in whatever units and order. Where F misses
-    what F_x says by more than a quarter, larger amounts are tried. They leave rounding behind, but bends grow faster
-    than steps: at a double root no step is long enough for the one and short enough for the other.
+    what F_x says by more than a quarter of a step, larger amounts are tried. They leave rounding behind, but bends grow
+    faster than steps: at a double root no step is long enough for the one and short enough for the other.
     """
     equation = system.point.equation
     if equation.is_linear or not equation.space.size:
@@ -134,11 +134,11 @@ def _check_isolated(system: System, args: tuple[Any, ...]) -> None:
         amounts = np.maximum(0.5 * system.amounts(here), system.rounding())
         for _ in range(_TRIES):
             probes = system.probes(amounts)
-            misses = [system.amounts(equation.at(x + probe.step, args) - here - probe.rise) for probe in probes]
-            if all((miss <= 0.25 * np.abs(probe.rise)).all() for probe, miss in zip(probes, misses, strict=True)):
+            misses = [equation.at(x + probe.step, args) - here - probe.rise for probe in probes]
+            if system.is_followed(probes, misses):
                 return
             for probe, miss in zip(probes, misses, strict=True):
-                amounts = np.maximum(amounts, 4.0 * miss / abs(probe.share))
+                amounts = np.maximum(amounts, 4.0 * system.amounts(miss) / abs(probe.share))
             if not np.isfinite(amounts).all():
                 break
     raise LinearAlgebraError(

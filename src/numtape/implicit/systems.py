@@ -156,6 +156,18 @@ class System:
         steps = self.inverse.solve(rises, is_transposed=False)
         return [Probe(*probe) for probe in zip(steps.T, rises.T, shares, strict=True)]
 
+    def is_followed(self, probes: list[Probe], misses: list[NDArray]) -> bool:
+        """Say whether what F misses of its linear change is little: in x, less than a quarter of the longest steps.
+
+        Products, which cannot tell what it is in x, compare the equations.
+        """
+        if self.inverse is None:
+            pairs = zip(probes, misses, strict=True)
+            return all(bool((self.amounts(miss) <= 0.25 * np.abs(probe.rise)).all()) for probe, miss in pairs)
+        longest = np.max(np.abs([probe.step for probe in probes]), axis=0)
+        errors = self.inverse.solve(np.stack(misses, axis=1), is_transposed=False)
+        return bool((np.abs(errors) <= 0.25 * longest[:, None]).all())
+
     def _raise_unsolved(self, found: Result) -> NoReturn:
         raise LinearAlgebraError(
             f"{self.name}: the linear system of the derivative was not solved: {self.method} left a relative residual "

@@ -38,8 +38,8 @@ _LEAST_SHARE = 1 << 25
 #: Linux' arch_prctl, what asks it for the permission to use a feature, and the number of the tiles' data.
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 
-#: The parts of A, those of B, the bias and where the product goes.
-_Task = tuple[list[NDArray], list[NDArray], NDArray, NDArray]
+#: The parts of A, those of B, the bias, where the product goes, and a number that says if there is a NaN in it.
+_Task = tuple[list[NDArray], list[NDArray], NDArray, NDArray, NDArray]
 #: What the operands may be.
 _PAIRS = ({bfloat16}, {bfloat16, float32})
 
@@ -65,28 +65,32 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArra
         return _in_slices(a, b, bias, dtype)
     out = np.empty((*a.shape[:-1], b.shape[-1]), dtype)
     bias = np.zeros(b.shape[-1], float32) if bias is None else np.ascontiguousarray(bias, float32)
-    a_parts, b_parts = _parts(a), _parts(b)
+    a_parts, b_parts, flag = _parts(a), _parts(b), np.zeros(1, np.int16)
     shares = max(1, min(pool.threads(), out.size * a.shape[-1] // _LEAST_SHARE))
     tasks: list[_Task] = []
     for place in np.ndindex(a.shape[:-2]):
-        task = [x[place] for x in a_parts], [x[place] for x in b_parts], bias, out[place]
+        task = [x[place] for x in a_parts], [x[place] for x in b_parts], bias, out[place], flag
         tasks.extend(_divided(*task, shares) if a.ndim == 2 else [task])
     pool.run(_product, [(tasks[i::shares],) for i in range(shares)])
-    return out
+    # Beside an infinity a part of 0, which a number of few digits has, makes a NaN that is none: let others compute it.
+    return None if flag[0] and len(a_parts) + len(b_parts) > 2 else out
 
 
-def _in_slices(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArray:
+def _in_slices(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArray | None:
     """Return a product whose sums are too long for the buffers, as a sum of products."""
     total = np.zeros((*a.shape[:-1], b.shape[-1]), float32)
     for start in range(0, a.shape[-1], _MOST_TERMS):
         cut = slice(start, start + _MOST_TERMS)
         part = matmul(a[..., cut], b[..., cut, :], bias if start == 0 else None, float32)
-        assert part is not None
+        if part is None:
+            return None
         total += part
     return converted(total, dtype)
 
 
-def _divided(a: list[NDArray], b: list[NDArray], bias: NDArray, out: NDArray, shares: int) -> Iterator[_Task]:
+def _divided(
+    a: list[NDArray], b: list[NDArray], bias: NDArray, out: NDArray, flag: NDArray, shares: int
+) -> Iterator[_Task]:
     """Divide a product along the longer side of its result."""
     rows, columns = out.shape
     size = max(rows, columns)
@@ -94,9 +98,9 @@ def _divided(a: list[NDArray], b: list[NDArray], bias: NDArray, out: NDArray, sh
     for start in range(0, size, width):
         cut = slice(start, start + width)
         if rows > columns:
-            yield [x[cut] for x in a], b, bias, out[cut]
+            yield [x[cut] for x in a], b, bias, out[cut], flag
         else:
-            yield a, [x[:, cut] for x in b], bias[cut], out[:, cut]
+            yield a, [x[:, cut] for x in b], bias[cut], out[:, cut], flag
 
 
 def _parts(x: NDArray) -> list[NDArray]:
@@ -109,15 +113,15 @@ def _parts(x: NDArray) -> list[NDArray]:
 
 def _product(tasks: list[_Task]) -> None:
     """Fill each `out` with ``a @ b + bias``, by this thread."""
-    for a, b, bias, out in tasks:
+    for a, b, bias, out, flag in tasks:
         a, b = [_dense(x) for x in a], [_dense(x.T) for x in b]
         height = max(_MOST_ROWS // (-(-a[0].shape[1] // 32) * len(a)), 1) * 32
         for start in range(0, len(out), height):
             cut = slice(start, start + height)
-            _drive([x[cut] for x in a], b, bias, out[cut])
+            _drive([x[cut] for x in a], b, bias, out[cut], flag)
 
 
-def _drive(a: list[NDArray], b: list[NDArray], bias: NDArray, out: NDArray) -> None:
+def _drive(a: list[NDArray], b: list[NDArray], bias: NDArray, out: NDArray, flag: NDArray) -> None:
     """Fill `out`; `b` is given as columns."""
     (rows, terms), columns = a[0].shape, len(b[0])
     steps, row_panels, stride = -(-terms // 32), -(-rows // 32), a[0].strides[0]
@@ -140,6 +144,7 @@ def _drive(a: list[NDArray], b: list[NDArray], bias: NDArray, out: NDArray) -> N
         *_addresses(b),
         address_of(bias),
         address_of(out),
+        address_of(flag),
         left,
         right,
         a[0].strides[a_is_turned],
@@ -228,7 +233,8 @@ def _works() -> bool:
     """Say whether a small product comes out right in a forked process, which may be ended by it."""
     product = llvm.function_at(_multiplier(False, (1, 1)), sum(_code().PRODUCT_ARGUMENTS))
     ones, shift, out = np.ones((32, 32), bfloat16), np.zeros(32, float32), np.zeros((32, 32), float32)
-    addresses = [address_of(x) for x in (ones, ones, shift, out)]
+    flag = np.zeros(1, np.int16)
+    addresses = [address_of(x) for x in (ones, ones, shift, out, flag)]
     reading, writing = os.pipe()
     try:
         with warnings.catch_warnings():

@@ -19,15 +19,15 @@ WIDTH = 32
 TILE, STEP = 1024, 2048
 
 #: How many addresses and how many integers the kernels take.
-PACK_ARGUMENTS, PRODUCT_ARGUMENTS = (2, 5), (4, 11)
+PACK_ARGUMENTS, PRODUCT_ARGUMENTS = (2, 5), (5, 11)
 
 #: Packs A once, unless it is to be read as it lies, and then some columns of B at a time, and multiplies: all that a
 #: thread does, so that it need not wait for Python's lock in between. The second parts of A and B may be null.
 DRIVER = """
 define void @drive(ptr %pack_a, ptr %pack_b, ptr %multiply, ptr %a, ptr %a_second, ptr %b, ptr %b_second, ptr %bias,
-                   ptr %out, ptr %left, ptr %right, i64 %a_stride, i64 %b_stride, i64 %b_lane, i64 %row, i64 %step,
-                   i64 %tile, i64 %panel, i64 %a_part, i64 %b_part, i64 %part, i64 %stride, i64 %itemsize, i64 %rows,
-                   i64 %columns, i64 %terms, i64 %row_panels, i64 %steps, i64 %width) {
+                   ptr %out, ptr %flag, ptr %left, ptr %right, i64 %a_stride, i64 %b_stride, i64 %b_lane, i64 %row,
+                   i64 %step, i64 %tile, i64 %panel, i64 %a_part, i64 %b_part, i64 %part, i64 %stride, i64 %itemsize,
+                   i64 %rows, i64 %columns, i64 %terms, i64 %row_panels, i64 %steps, i64 %width) {
 entry:
   %is_read_as_it_lies = icmp eq ptr %left, %a
   br i1 %is_read_as_it_lies, label %body, label %packing
@@ -61,15 +61,16 @@ multiplying:
   %bias_here = getelementptr float, ptr %bias, i64 %first
   %out_distance = mul i64 %first, %itemsize
   %out_here = getelementptr i8, ptr %out, i64 %out_distance
-  call void %multiply(ptr %left, ptr %right, ptr %bias_here, ptr %out_here, i64 %row, i64 %step, i64 %tile, i64 %panel,
-                      i64 %part, i64 %stride, i64 %rows, i64 %count, i64 %row_panels, i64 %panels, i64 %steps)
+  call void %multiply(ptr %left, ptr %right, ptr %bias_here, ptr %out_here, ptr %flag, i64 %row, i64 %step, i64 %tile,
+                      i64 %panel, i64 %part, i64 %stride, i64 %rows, i64 %count, i64 %row_panels, i64 %panels,
+                      i64 %steps)
   %next = add i64 %first, %count
   br i1 %is_last, label %done, label %body
 done:
   ret void
 }
 """
-DRIVER_ARGUMENTS = 29
+DRIVER_ARGUMENTS = 30
 
 _I1, _I8, _I16, _I32, _I64, _F32 = *(ir.IntType(bits) for bits in (1, 8, 16, 32, 64)), ir.FloatType()
 _WORDS, _ROW, _FLOATS = (ir.VectorType(kind, 16) for kind in (_I16, _I32, _F32))
@@ -119,19 +120,18 @@ def pack(is_b: bool, terms_first: bool) -> str:
 def product(is_half: bool, parts: tuple[int, int]) -> str:
     """Return the code of a product of packed matrices, as text.
 
-    It is ``product(a, b, bias, out, row, step, tile, panel, part, stride, rows, columns, row_panels, column_panels,
-    steps)``: `row`, `step`, `tile` and `panel` are the distances, in bytes, from one of A to the next, so that a matrix
-    need not be packed if its rows are contiguous and it has no edges; `part` is that between two parts of A or B, and
-    `stride` is that of `out`.
+    It is ``product(a, b, bias, out, flag, row, step, tile, panel, part, stride, rows, columns, row_panels,
+    column_panels, steps)``: `row`, `step`, `tile` and `panel` are the distances, in bytes, from one of A to the next,
+    so that a matrix need not be packed if its rows are contiguous and it has no edges; `part` is that between two parts
+    of A or B, and `stride` is that of `out`. The 16 bits at `flag` are no longer 0 if the result has a NaN.
 
     Args:
         is_half: whether the result is bfloat16, not float32.
         parts: of how many matrices A and B are the sums; one of them is 1.
     """
     b, arguments = _begin("product", PRODUCT_ARGUMENTS)
-    a, packed, bias, out, row, step, tile, panel, part, stride, rows, columns, row_panels, column_panels, steps = (
-        arguments
-    )
+    a, packed, bias, out, flag, row, step, tile, panel, part, stride, rows, columns = arguments[:13]
+    row_panels, column_panels, steps = arguments[13:]
     b.call_llvm("x86.ldtilecfg", b.constant_bytes(_CONFIGURATION))
     sums = b.alloca(ir.ArrayType(_FLOATS, 64))
     with b.loop(row_panels) as m, b.loop(column_panels) as n:
@@ -161,6 +161,8 @@ def product(is_half: bool, parts: tuple[int, int]) -> str:
         with b.loop(b.select(b.icmp_signed("<", below, _I64(WIDTH)), below, _I64(WIDTH))) as y:
             for j, x, mask, shift in halves:
                 value = b.fadd(b.load(b.at(sums, (y, 128), 64 * j), typ=_FLOATS, align=64), shift)
+                is_nan = b.bitcast(b.and_(b.fcmp_unordered("uno", value, value), mask), _I16)
+                b.store(b.or_(b.load(flag, typ=_I16), is_nan), flag)
                 place = b.at(out, (b.add(top, y), stride), (x, 2 if is_half else 4))
                 if is_half:
                     b.masked_store(b.rounded(value), place, mask, 2)

@@ -24,9 +24,6 @@ _LEAST_SHARE = 1 << 19
 _PATIENCE = 1 << 24
 
 
-#: The least number that kernels do not take for zero.
-_LEAST = float32.type(2.0**-126)
-
 _converted = 0
 
 
@@ -75,10 +72,9 @@ def converted(array: NDArray, dtype: Dtype) -> NDArray:
 
 
 def split(array: NDArray) -> tuple[NDArray, NDArray]:
-    """Return two bfloat16 arrays of the signs of a float32 array, whose sum it is to 16 bits.
+    """Return two bfloat16 arrays whose sum is a float32 array to 17 bits; the second is 0 where it is not finite.
 
-    Neither is 0 where the array is not, and both are infinite where it is. Kernels take what is less than 2**-126 for
-    zero, so that there are fewer bits below 2**-110.
+    Below 2**-109 there are fewer: kernels take what is less than 2**-126 for zero.
 
     Example:
         >>> from numtape.kernels.halves import split
@@ -93,15 +89,12 @@ def split(array: NDArray) -> tuple[NDArray, NDArray]:
         _share(kernel, array, upper, lower)
         return upper, lower
     with np.errstate(over="ignore", invalid="ignore"):
-        near = _cut(array)
-        upper[...] = np.where(np.isnan(array), array, near)
-        rest = array - near
+        upper[...] = array
+        is_large = np.isinf(to_float32(upper)) & np.isfinite(array)
+        upper[is_large] = _cut(array[is_large])
+        rest = np.where(np.isfinite(array), array - to_float32(upper), float32.type(0.0))
         # A part of the largest numbers that was rounded up would be too much.
-        part = np.where(np.abs(array) >= float32.type(2.0**127), _cut(rest), rest).astype(bfloat16)
-        is_missing = np.abs(to_float32(part)) < _LEAST
-        part[is_missing] = np.copysign(_LEAST, array[is_missing])
-        part[np.abs(array) < _LEAST] *= 0
-        lower[...] = np.where(np.isfinite(array), part, upper)
+        lower[...] = np.where(is_large, _cut(rest), rest)
     return upper, lower
 
 

@@ -83,9 +83,8 @@ done:
 """
 
 
-#: Two bfloat16 numbers of one sign whose sum is a float32 number to 16 bits: its upper bits, and what they lack.
-#: Neither is 0 unless the number is, and both are infinite where it is, so that beside an infinity no 0 makes a NaN.
-#: What the largest numbers lack is cut, not rounded: their sum would be too large.
+#: Two bfloat16 numbers whose sum is a float32 number to 17 bits: the nearest, and what it lacks. Both are cut, not
+#: rounded, where the nearest would be infinite.
 _SPLIT = """
 define void @split(ptr noalias %source, ptr noalias %upper, ptr noalias %lower, i64 %count) {
 entry:
@@ -98,15 +97,21 @@ body:
   %x = load float, ptr %from
   %bits = bitcast float %x to i32
   %cut = and i32 %bits, -65536
-  %sign = and i32 %bits, -2147483648
-  %exponent = and i32 %bits, 2139095040
+  %bits_shifted = lshr i32 %bits, 16
+  %bits_odd = and i32 %bits_shifted, 1
+  %half = add i32 %bits_odd, 32767
+  %more_bits = add i32 %bits, %half
+  %nearest = and i32 %more_bits, -65536
+  %nearest_exponent = and i32 %nearest, 2139095040
+  %too_large = icmp eq i32 %nearest_exponent, 2139095040
+  %near_bits = select i1 %too_large, i32 %cut, i32 %nearest
   %nan = fcmp uno float %x, %x
   %quiet = or i32 %cut, 4194304
-  %upper_bits = select i1 %nan, i32 %quiet, i32 %cut
+  %upper_bits = select i1 %nan, i32 %quiet, i32 %near_bits
   %upper_shifted = lshr i32 %upper_bits, 16
   %upper_narrow = trunc i32 %upper_shifted to i16
   store i16 %upper_narrow, ptr %to_upper
-  %near = bitcast i32 %cut to float
+  %near = bitcast i32 %near_bits to float
   %rest = fsub float %x, %near
   %rest_bits = bitcast float %rest to i32
   %rest_shifted = lshr i32 %rest_bits, 16
@@ -114,18 +119,10 @@ body:
   %bias = add i32 %odd, 32767
   %sum = add i32 %rest_bits, %bias
   %rest_rounded = lshr i32 %sum, 16
-  %largest = icmp eq i32 %exponent, 2130706432
-  %part = select i1 %largest, i32 %rest_shifted, i32 %rest_rounded
-  %size = and i32 %part, 32640
-  %none = icmp eq i32 %size, 0
-  %least = or i32 %sign, 8388608
-  %least_shifted = lshr i32 %least, 16
-  %some = select i1 %none, i32 %least_shifted, i32 %part
-  %tiny = icmp eq i32 %exponent, 0
-  %sign_shifted = lshr i32 %sign, 16
-  %small = select i1 %tiny, i32 %sign_shifted, i32 %some
+  %rounded = select i1 %too_large, i32 %rest_shifted, i32 %rest_rounded
+  %exponent = and i32 %bits, 2139095040
   %finite = icmp ne i32 %exponent, 2139095040
-  %chosen = select i1 %finite, i32 %small, i32 %upper_shifted
+  %chosen = select i1 %finite, i32 %rounded, i32 0
   %narrow = trunc i32 %chosen to i16
   store i16 %narrow, ptr %to_lower
   %next = add i64 %i, 1
