@@ -219,3 +219,19 @@ def test_the_tape_as_numpy_code_computes_in_the_same_precision():
 def test_composed_functions_know_the_function_behind_their_face():
     entries = [entry for entry in op_checks.entries() if isinstance(entry, Composite)]
     assert all(callable(entry.function) for entry in entries)
+
+
+@pytest.mark.parametrize("function", [nt.sin, nt.tanh, nt.sigmoid, nt.gelu, nt.softplus, nt.log1p, nt.softmax])
+def test_a_gradient_that_is_recorded_is_the_same_gradient(function):
+    x, direction = nt.tensor(np.abs(floats(4, 5))), nt.tensor(floats(4, 5, seed=1))
+    weight = nt.tensor(floats(5, 5, seed=2) / 2)
+
+    def loss(x):
+        with nt.autocast():
+            return (function(nt.abs(x @ weight)) ** 2).astype(np.float32).mean()
+
+    plain = nt.grad(loss)(x)
+    recorded, pushed = nt.jvp(nt.grad(loss), x, direction)
+    np.testing.assert_allclose(recorded.numpy(), plain.numpy(), rtol=1e-5, atol=1e-7)
+    pulled = nt.grad(lambda x: (nt.grad(loss)(x) * direction).sum())(x)
+    np.testing.assert_allclose(pushed.numpy(), pulled.numpy(), rtol=1e-4, atol=1e-6)

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..dtypes import FLOAT_DTYPES, HALF_DTYPES
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
 from ..kernels.halves import to_float32
-from .apply import PICK, new_record
+from .apply import PICK, apply, new_record
 from .context import FREED, current, entered, without_casts
+from .declare import registry
+from .op import Op
 from .recompute import raise_freed
 from .record import Block, Gone, Record
 from .restoring import Restorer
@@ -64,12 +66,12 @@ class Reader:
             if type(array) is not _ndarray:
                 array = self._missing(record, link)
             if self.cls is not None:
-                return wrap(self.cls, array, link, link.version)
+                return _as_tensor(record, wrap(self.cls, array, link, link.version))
         elif isinstance(link, Value):
             if link.version is not None:
                 check_stamp(record, position, link.version, stamp_at(record, position))
             if self.cls is not None:
-                return link
+                return _as_tensor(record, link)
             array = link.array
         elif kind is Gone:
             raise_freed(record)
@@ -89,7 +91,7 @@ class Reader:
         if self.cls is not None:
             if type(array) is tuple:
                 return tuple(self._part(record, i, part) for i, part in enumerate(array))
-            return wrap(self.cls, array, record, record.version)
+            return _as_tensor(record, wrap(self.cls, array, record, record.version))
         if type(array) is tuple:
             return tuple(_widen(part) for part in array)
         return _widen(array)
@@ -111,6 +113,15 @@ class Reader:
     def operands(self, record: Record) -> tuple[Any, ...]:
         """Return the values of all inputs."""
         return tuple(self.operand(record, i) for i in range(len(record.inputs)))
+
+
+def _as_tensor(record: Record, value: Any) -> Any:
+    """Return an operand as the rules of a record read it, and record what that takes."""
+    if value.dtype not in HALF_DTYPES or record.op.facts.native_half_rules:
+        return value
+    cast = registry["cast"]
+    assert isinstance(cast, Op)
+    return apply(cast, (value,), {"dtype": float32})
 
 
 def for_rule(record: Record, array: NDArray) -> NDArray:
