@@ -133,7 +133,8 @@ def product(is_half: bool, parts: tuple[int, int]) -> str:
     a, packed, bias, out, flag, row, step, tile, panel, part, stride, rows, columns = arguments[:13]
     row_panels, column_panels, steps = arguments[13:]
     b.call_llvm("x86.ldtilecfg", b.constant_bytes(_CONFIGURATION))
-    sums = b.alloca(ir.ArrayType(_FLOATS, 64))
+    sums, nans = b.alloca(ir.ArrayType(_FLOATS, 64)), b.alloca(_I16)
+    b.store(_I16(0), nans)
     with b.loop(row_panels) as m, b.loop(column_panels) as n:
         for i, j in _TWO_BY_TWO:
             b.call_llvm("x86.tilezero", _I8(_SUMS[i][j]))
@@ -162,12 +163,13 @@ def product(is_half: bool, parts: tuple[int, int]) -> str:
             for j, x, mask, shift in halves:
                 value = b.fadd(b.load(b.at(sums, (y, 128), 64 * j), typ=_FLOATS, align=64), shift)
                 is_nan = b.bitcast(b.and_(b.fcmp_unordered("uno", value, value), mask), _I16)
-                b.store(b.or_(b.load(flag, typ=_I16), is_nan), flag)
+                b.store(b.or_(b.load(nans), is_nan), nans)
                 place = b.at(out, (b.add(top, y), stride), (x, 2 if is_half else 4))
                 if is_half:
                     b.masked_store(b.rounded(value), place, mask, 2)
                 else:
                     b.masked_store(value, place, mask, 4)
+    b.store(b.or_(b.load(flag, typ=_I16), b.load(nans)), flag)
     b.call_llvm("x86.tilerelease")
     return b.finished()
 
