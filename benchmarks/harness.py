@@ -21,18 +21,13 @@ LIMIT = "ONEDNN_MAX_CPU_ISA"
 Work = Callable[[], Any]
 
 
-def interleaved(works: dict[str, Work], rounds: int, repeats: int, pause: float = 0.0) -> dict[str, float]:
-    """Return the median seconds of one call of each piece of work.
-
-    A `pause` before each lets the threads of the one before go to sleep: those of BLAS and OpenMP wait busily for more,
-    in the way of what is timed, where different libraries run different work.
-    """
+def interleaved(works: dict[str, Work], rounds: int, repeats: int) -> dict[str, float]:
+    """Return the median seconds of one call of each piece of work."""
     for work in works.values():
         work()
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
-            time.sleep(pause)
             start = time.perf_counter()
             for _ in range(repeats):
                 work()

@@ -53,7 +53,7 @@ def steps(report: Report, rounds: int) -> None:
         step = our_step(model, optimizer(model.parameters(), lr=SMALL), nt.tensor(x), y)
         many = repeated(step, times)
         works = {"off": nt.kernels.pinned("numpy")(many), "strict": in_strict_mode(many), "as installed": many}
-        medians = interleaved(works, rounds, 1, pause=0.05)
+        medians = interleaved(works, rounds, 1)
         report.add(name, medians["off"] / times * 1e6, None, "us")
         report.add("  strict", medians["strict"] / times * 1e6, None, "us")
         report.add("  strict to off, both by NumPy", medians["strict"] / medians["off"], 1.6)

@@ -91,7 +91,7 @@ def steps(report: Report, rounds: int, torch: Any) -> None:
     works = {"float32": our_step(None), "bfloat16": our_step(nt.bfloat16), "float16": our_step(nt.float16)}
     if torch is not None:
         works["PyTorch bfloat16"] = their_step(torch, torch.bfloat16)
-    medians = interleaved(works, rounds, 3, pause=0.1)
+    medians = interleaved(works, rounds, 1)
     name = f"step of an MLP {'-'.join(map(str, SIZES))}, batch {BATCH}"
     report.add(f"{name}, float32", medians["float32"] * 1e3, None, "ms")
     by = f"bfloat16 to float32, provider {nt.kernels.provider()}"
@@ -121,10 +121,10 @@ def products(report: Report, rounds: int, torch: Any) -> None:
     a = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float16)
     ours, theirs = nt.tensor(a), torch.tensor(a)
     medians = interleaved({"ours": lambda: ours @ ours, "theirs": lambda: theirs @ theirs}, min(rounds, 5), 1)
-    report.add("matmul 1024 in float16, to PyTorch's", medians["ours"] / medians["theirs"], None)
+    report.add("matmul 1024 in float16, to PyTorch's", medians["ours"] / medians["theirs"], 1 / 20)
     environment = {**os.environ, LIMIT: "AVX512_CORE_BF16"}
     answer = subprocess.run([sys.executable, "-c", THEIR_PRODUCT], env=environment, capture_output=True, check=True)
-    report.add("  to PyTorch's on CPUs without float16 arithmetic", medians["ours"] / float(answer.stdout), 1 / 20)
+    report.add("  to PyTorch's on CPUs without float16 arithmetic", medians["ours"] / float(answer.stdout), None)
 
 
 def accuracy(name: str, dtype: Any, seed: int) -> float:
