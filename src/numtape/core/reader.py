@@ -9,10 +9,8 @@ import numpy as np
 from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
 from ..kernels.halves import to_float32
-from .apply import PICK, apply, new_record
+from .apply import PICK, new_record
 from .context import FREED, current, entered, without_casts
-from .declare import registry
-from .op import Op
 from .recompute import raise_freed
 from .record import Block, Gone, Record
 from .restoring import Restorer
@@ -66,12 +64,12 @@ class Reader:
             if type(array) is not _ndarray:
                 array = self._missing(record, link)
             if self.cls is not None:
-                return _as_tensor(record, wrap(self.cls, array, link, link.version))
+                return for_rule(record, wrap(self.cls, array, link, link.version))
         elif isinstance(link, Value):
             if link.version is not None:
                 check_stamp(record, position, link.version, stamp_at(record, position))
             if self.cls is not None:
-                return _as_tensor(record, link)
+                return for_rule(record, link)
             array = link.array
         elif kind is Gone:
             raise_freed(record)
@@ -91,10 +89,10 @@ class Reader:
         if self.cls is not None:
             if type(array) is tuple:
                 return tuple(self._part(record, i, part) for i, part in enumerate(array))
-            return _as_tensor(record, wrap(self.cls, array, record, record.version))
+            return for_rule(record, wrap(self.cls, array, record, record.version))
         if type(array) is tuple:
-            return tuple(_widen(part) for part in array)
-        return _widen(array)
+            return tuple(for_rule(record, part) for part in array)
+        return for_rule(record, array)
 
     def _part(self, record: Record, position: int, array: NDArray) -> Any:
         """Wrap one of several outputs, with a new record that picks it."""
@@ -115,19 +113,8 @@ class Reader:
         return tuple(self.operand(record, i) for i in range(len(record.inputs)))
 
 
-def _as_tensor(record: Record, value: Any) -> Any:
-    """Return an operand as the rules of a record read it, and record what that takes."""
-    if value.dtype not in HALF_DTYPES or record.op.facts.native_half_rules:
-        return value
-    cast = registry["cast"]
-    assert isinstance(cast, Op)
-    return apply(cast, (value,), {"dtype": float32})
-
-
-def for_rule(record: Record, array: NDArray) -> NDArray:
-    """Return an operand as the rules of a record read it."""
-    return array if record.op.facts.native_half_rules else _widen(array)
-
-
-def _widen(array: NDArray) -> NDArray:
-    return array if array.dtype not in HALF_DTYPES else to_float32(array)
+def for_rule(record: Record, x: Any) -> Any:
+    """Return an array or a tensor as the rules of a record read it: halves in float32, unless these can do without."""
+    if x.dtype not in HALF_DTYPES or record.op.facts.native_half_rules:
+        return x
+    return to_float32(x) if type(x) is _ndarray else x.astype(float32)
