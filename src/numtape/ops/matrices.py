@@ -20,7 +20,7 @@ from .samples import rejected, sample, values
 
 #: From so many products on BLAS makes them faster than a product that broadcasts.
 _LEAST_OUTER = 2**14
-_OUTER_BLOCK = 2**17
+_OUTER_BLOCK = 2**15
 
 
 def _product(a: Any, b: Any) -> Any:
