@@ -34,6 +34,12 @@ def assert_close(ours, a, b, bias=0.0, error=2e-7):
     assert (np.abs(np.float64(ours) - (a @ b + bias)) <= error * (np.abs(a) @ np.abs(b) + np.abs(bias))).all()
 
 
+def printed(program):
+    """Run a program in a process of its own, and return what it prints."""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    return subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+
+
 SIZES = (1, 7, 17, 33, 100)
 
 
@@ -203,7 +209,7 @@ def test_a_cpu_that_ends_the_process_that_tries_is_found_out():
         "amx_code._CONFIGURATION = bytes([9]) + amx_code._CONFIGURATION[1:]\n"
         "assert amx.why_missing() == 'AMX: announced by the CPU, but does not run', amx.why_missing()\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    printed(program)
 
 
 def test_without_llvmlite_one_line_says_so(monkeypatch):
@@ -264,7 +270,7 @@ def test_an_interrupt_leaves_no_thread_behind_with_freed_memory():
         "    signal.setitimer(signal.ITIMER_REAL, 0)\n"
         "    del x\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    printed(program)
 
 
 def test_threads_that_end_after_the_program_still_compute():
@@ -279,8 +285,7 @@ def test_threads_that_end_after_the_program_still_compute():
         "    print((halves.to_half(x, nt.bfloat16) == 1).all())\n"
         "threading.Thread(target=work).start()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
-    assert done.stdout == "True\n"
+    assert printed(program) == "True\n"
 
 
 @needs_tiles
@@ -291,7 +296,7 @@ def test_a_process_that_ignores_its_children_finds_them_all_the_same():
         "from numtape.kernels import amx\n"
         "assert amx.is_available()\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    printed(program)
 
 
 def test_a_process_that_may_not_fork_does_without(monkeypatch):
@@ -313,8 +318,7 @@ def test_digests_name_who_computed(tmp_path):
         "x @ x\n"
         "print(before, '|', machine()['provider'])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
-    assert done.stdout == "auto | auto (amx)\n"
+    assert printed(program) == "auto | auto (amx)\n"
 
 
 @needs_tiles
@@ -339,7 +343,7 @@ def test_a_process_forked_while_another_thread_compiles_goes_on():
         "thread.join()\n"
         "assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4\n"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=60)
+    printed(program)
 
 
 @needs_tiles

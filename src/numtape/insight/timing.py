@@ -41,7 +41,7 @@ _getframe = sys._getframe
 class Log(Observer):
     """What ran in one context, in the order in which it ended."""
 
-    __slots__ = ("_add_step", "_root", "entries", "is_closed", "runs", "runs_of_records", "stacks", "steps", "write")
+    __slots__ = ("_root", "entries", "has_details", "is_closed", "runs", "runs_of_records", "stacks", "steps")
 
     def __init__(self) -> None:
         self.runs: list[Any] = []
@@ -53,9 +53,8 @@ class Log(Observer):
         #: How many entries of profiles use it.
         self.entries = 0
         self.is_closed = False
-        #: Adds a run.
-        self.write: Callable[[tuple[Any, ...]], None] = self.runs.extend
-        self._add_step: Callable[[tuple[Any, ...]], None] = self.steps.extend
+        #: Whether somebody asks for more than the runs themselves.
+        self.has_details = False
         #: Where stacks begin.
         self._root: CodeType | None = None
 
@@ -63,16 +62,15 @@ class Log(Observer):
         """From now on note the record that each run leaves and, if asked, the stack of each run."""
         if has_stacks and self._root is None:
             self._root, _ = call_site(_getframe(1))
-        if self.write == self.runs.extend:
-            self.write = self._write_details
+        self.has_details = True
 
-    def _write_details(self, run: tuple[Any, ...]) -> None:
+    def note_details(self) -> None:
+        """Note what is asked for about the run that comes next."""
         number = len(self.runs) // RUN_FIELDS
         # Nothing takes an index between the forward of an op and the record that it leaves, if it leaves one.
         self.runs_of_records[next_index() + 1] = number
         if self._root is not None:
             self.stacks[number] = _stack(_getframe(2), self._root)
-        self.runs.extend(run)
 
     def end_details(self) -> None:
         """Make sure that no record of later gets the last run, should it have left none."""
@@ -81,27 +79,28 @@ class Log(Observer):
     def close(self) -> None:
         """Take no more: a task that began inside of a profile may go on after it, in a copy of its context."""
         self.is_closed = True
-        self.write = self._add_step = _ignore
 
     def on_sweep(self, records: Sequence[Record]) -> None:
         """Note when a sweep begins."""
-        self._add_step((clock(), SWEEP_BEGAN, None, None, 0))
+        self._mark(SWEEP_BEGAN)
 
     def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
         """Note when the step of a record ends."""
-        self._add_step((clock(), record.index, record.op, record.code, record.lasti))
+        if not self.is_closed:
+            # One statement, so that an interrupt leaves no half entry; it is faster than a call of `extend`.
+            self.steps += (clock(), record.index, record.op, record.code, record.lasti)
 
     def resume(self) -> None:
         """Note that another observer has done its work, which is not the sweep's."""
-        self._add_step((clock(), SWEEP_RESUMED, None, None, 0))
+        self._mark(SWEEP_RESUMED)
 
     def on_end(self) -> None:
         """Note when a sweep ends."""
-        self._add_step((clock(), SWEEP_ENDED, None, None, 0))
+        self._mark(SWEEP_ENDED)
 
-
-def _ignore(entry: tuple[Any, ...]) -> None:
-    """What a closed log does with an entry."""
+    def _mark(self, what: int) -> None:
+        if not self.is_closed:
+            self.steps += (clock(), what, None, None, 0)
 
 
 def _stack(frame: FrameType | None, root: CodeType) -> tuple[Site, ...]:
@@ -129,7 +128,7 @@ def _timed_single(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
 
     def timed(x: Any) -> Any:
         log = _peek()
-        if log is None:
+        if log is None or log.is_closed:
             return forward(x)
         begin = clock()
         result = forward(x)
@@ -140,7 +139,10 @@ def _timed_single(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
             lasti = frame.f_lasti
         else:
             code, lasti = call_site(frame)
-        log.write((op, begin, end, code, lasti, None if end - begin < SHORT_SECONDS else _work(op, (x,), {}, result)))
+        if log.has_details:
+            log.note_details()
+        work = None if end - begin < SHORT_SECONDS else _work(op, (x,), {}, result)
+        log.runs += (op, begin, end, code, lasti, work)
         return result
 
     return timed
@@ -151,7 +153,7 @@ def _timed_pair(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
 
     def timed(a: Any, b: Any) -> Any:
         log = _peek()
-        if log is None:
+        if log is None or log.is_closed:
             return forward(a, b)
         begin = clock()
         result = forward(a, b)
@@ -162,7 +164,10 @@ def _timed_pair(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
             lasti = frame.f_lasti
         else:
             code, lasti = call_site(frame)
-        log.write((op, begin, end, code, lasti, None if end - begin < SHORT_SECONDS else _work(op, (a, b), {}, result)))
+        if log.has_details:
+            log.note_details()
+        work = None if end - begin < SHORT_SECONDS else _work(op, (a, b), {}, result)
+        log.runs += (op, begin, end, code, lasti, work)
         return result
 
     return timed
@@ -173,14 +178,16 @@ def _timed(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
 
     def timed(*operands: Any, **params: Any) -> Any:
         log = _peek()
-        if log is None:
+        if log is None or log.is_closed:
             return forward(*operands, **params)
         begin = clock()
         result = forward(*operands, **params)
         end = clock()
         code, lasti = call_site(_getframe(1))
         work = None if end - begin < SHORT_SECONDS else _work(op, operands, params, result)
-        log.write((op, begin, end, code, lasti, work))
+        if log.has_details:
+            log.note_details()
+        log.runs += (op, begin, end, code, lasti, work)
         return result
 
     return timed
