@@ -105,6 +105,8 @@ if _TYPE_CHECKING:
     from .jacobians import hessian as hessian
     from .jacobians import hvp as hvp
     from .jacobians import jacobian as jacobian
+    from .kernels.blas import get_num_threads as get_num_threads
+    from .kernels.blas import set_num_threads as set_num_threads
     from .schedule import HybridScheduler as HybridScheduler
     from .scheduler_config import SchedulerConfig as SchedulerConfig
     from .scheduler_config import SchedulingStrategy as SchedulingStrategy
@@ -171,6 +173,8 @@ _LAZY = {
     "Explanation": "insight.provenance",
     "explain_nan": "insight.provenance",
     "from_json": "insight.graph_json",
+    "get_num_threads": "kernels.blas",
+    "set_num_threads": "kernels.blas",
     "profile": "insight.profile",
     "live_tapes": "insight.live",
     "load": "serialization.reading",

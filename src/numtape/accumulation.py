@@ -7,6 +7,7 @@ import numpy as np
 from . import tree
 from ._typing import NDArray
 from .core.gradients import is_leaf
+from .core.marks import marks
 from .core.reverse import deliver
 from .core.value import Value, wrap
 from .dtypes import widened
@@ -39,7 +40,7 @@ def accumulate_gradients(grads: Any, params: Any = None) -> None:
         for tensor in grads.tensors() if params is None else tensors_in(title, params):
             gradient = grads.get(tensor)
             if gradient is not None and is_leaf(tensor) and not tensor.is_frozen and tensor.id not in grads.delivered:
-                deliver(tensor, gradient)
+                _add(tensor, gradient, gradient)
                 grads.delivered.add(tensor.id)
         return
     if params is None:
@@ -47,17 +48,24 @@ def accumulate_gradients(grads: Any, params: Any = None) -> None:
             f"{title}: a sequence of gradients does not know its tensors; give them as params, in the same order."
         )
     tensors = tensors_in(title, params)
-    count = len(_parts(grads))
-    if count != len(tensors):
-        raise ShapeError(f"{title}: there are {len(tensors)} tensors and {count} gradients; give one for each.")
-    found = {tensors[place]: array for place, array in _by_key(title, grads).items()}
-    for tensor, array in found.items():
+    parts = _parts(grads)
+    if len(parts) != len(tensors):
+        raise ShapeError(f"{title}: there are {len(tensors)} tensors and {len(parts)} gradients; give one for each.")
+    found = {tensors[place]: (array, parts[place]) for place, array in _by_key(title, grads).items()}
+    for tensor, (array, _) in found.items():
         if array.shape != tensor.shape:
             raise ShapeError(
                 f"{title}: a tensor has shape {tensor.shape} and its gradient {array.shape}; they must be equal."
             )
-    for tensor, array in found.items():
-        deliver(tensor, array)
+    for tensor, (array, part) in found.items():
+        _add(tensor, array, part)
+
+
+def _add(tensor: Value, array: Any, gradient: Any) -> None:
+    """Add an array to the ``.grad`` of a tensor; the gradient that it is taken from tells whether it is scaled."""
+    coming = marks.coming([tensor], {id(tensor)} if marks.is_scaled(gradient) else frozenset())
+    deliver(tensor, array)
+    marks.arrive(coming)
 
 
 class GradientAccumulator:

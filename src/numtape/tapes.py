@@ -4,7 +4,7 @@
 of record with contexts, and a gradient follows the target's own graph, whoever recorded it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from . import tape_scopes, tree
@@ -19,6 +19,7 @@ from .core.gradients import (
     why_untracked,
     zeros_like,
 )
+from .core.marks import Mark, marks
 from .core.record import Record
 from .core.reverse import Cotangents, collect, deliver
 from .core.value import Value, wrap
@@ -116,12 +117,14 @@ class Tape(TapeDerivatives):
         self._prepare(target_list, frees=False)
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds)
+        graph, scaled = marks.search([link_of(target) for target in target_list])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
-            found = self._scaled_sweep(target_list, seeds, source_list, create_graph=create_graph)
+            found = self._scaled_sweep(target_list, seeds, source_list, create_graph=create_graph, graph=graph)
         if self._overflow:
             results = [None] * len(source_list)
         else:
             results = [self._result(found, source, target_list, unconnected) for source in source_list]
+            _mark_scaled(map(link_of, source_list), results, scaled)
         if not self.persistent:
             self._consume()
         if isinstance(sources, Value):
@@ -188,6 +191,7 @@ class Tape(TapeDerivatives):
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
         self._prepare([loss], frees=free)
+        graph, scaled = marks.search([link_of(loss)])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(
                 [loss],
@@ -196,19 +200,21 @@ class Tape(TapeDerivatives):
                 create_graph=create_graph,
                 free=free,
                 keep_all=keep == "all" or bool(self._tape.watched_intermediates()),
+                graph=graph,
             )
         self._has_run_backward = True
         if is_last and not self.is_recording:
             # What is computed from them after this, new weights above all, is none of this tape's business.
             self._tape.unwatch_used()
-        return self._gradients(found, loss.plain, keep)
+        return self._gradients(found, loss.plain, keep, scaled)
 
-    def _gradients(self, found: dict[Any, Any], cls: type[Value], keep: str) -> Gradients:
+    def _gradients(self, found: dict[Any, Any], cls: type[Value], keep: str, scaled: Set[int]) -> Gradients:
         watched = {value.node: value for value in self._tape.watched_intermediates()}
         tensors: list[Any] = []
         gradients: list[Any] = []
         delivered = set()
         intermediates = {}
+        coming = marks.coming([link for link in found if isinstance(link, Value) and link.requires_grad], scaled)
         for link, cotangent in found.items():
             if isinstance(link, Record):
                 if link in watched:
@@ -223,6 +229,8 @@ class Tape(TapeDerivatives):
                 delivered.add(link.id)
             tensors.append(link)
             gradients.append(gradient)
+        marks.arrive(coming)
+        _mark_scaled(map(link_of, tensors), gradients, scaled)
         made = Gradients(tensors, gradients, delivered, self._left(), self._overflow)
         made._intermediates = intermediates
         return made
@@ -351,6 +359,14 @@ class GradientTape(Tape):
         from .scheduler_config import SchedulerConfig, SchedulingStrategy
 
         return cls(scheduler=SchedulerConfig(config) if isinstance(config, str | SchedulingStrategy) else config)
+
+
+def _mark_scaled(links: Iterable[Any], gradients: Sequence[Any], scaled: Set[int]) -> None:
+    """Note which gradients that are handed out are those of scaled losses, for `accumulate_gradients`."""
+    if scaled:
+        for link, gradient in zip(links, gradients, strict=True):
+            if gradient is not None and id(link) in scaled:
+                marks.put(gradient, Mark.SCALED)
 
 
 def records(loss: Tensor) -> list[Record]:

@@ -130,7 +130,7 @@ def leaves_like(tree: Any, other: Any) -> list[Any]:
         theirs = [other[key] for key in tree]
     else:
         theirs = _children(other)
-        if len(theirs) != len(_children(tree)) or _node(other) is None:
+        if len(theirs) != len(_children(tree)) or _node(other) is None or isinstance(other, dict):
             raise ArgumentError(f"tree: {_described(tree)} is wanted, not {_described(other)}.")
     return [leaf for a, b in zip(_children(tree), theirs, strict=True) for leaf in leaves_like(a, b)]
 

@@ -257,3 +257,21 @@ def test_a_stiff_penalty_makes_no_double_root(weight):
         )
 
     np.testing.assert_allclose(nt.jacobian(lowest)(np.pi / 4), [-(0.5**0.5), 0.5**0.5], rtol=1e-5)
+
+
+@pytest.mark.parametrize("linear", ["dense", "gmres"])
+@pytest.mark.parametrize("unit", [1e-150, 1e-170])
+def test_a_double_root_is_refused_where_amounts_are_too_small_for_a_float(unit, linear):
+    def answer(a, other, by):
+        return implicit.root(lambda x: (x - a) * ((x - other) / by), np.full(2, 1.5 * unit), linear=linear).sum()
+
+    refused(nt.grad(answer), unit, unit, 1.0)
+    refused(nt.grad(answer), unit, unit, unit)
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1e-170, 1e-300])
+def test_a_simple_root_in_tiny_units_has_its_derivative(unit):
+    def answer(a):
+        return implicit.root(lambda x: (x - a) * (x / unit + 1.0), np.full(2, 1.5 * unit)).sum()
+
+    assert nt.grad(answer)(unit) == pytest.approx(2.0)

@@ -267,3 +267,30 @@ def test_fits_at_scipys_default_tolerances_are_taken_to_all_digits(solver, seed)
 def test_a_minimum_that_is_further_off_is_not_taken_on():
     with pytest.raises(ConvergenceError, match="did not converge"):
         implicit.minimize(lambda x: (x - 3.0) ** 2, 1.0, solver=lambda f, x: 2.99)
+
+
+def bisected(function, x):
+    return scipy.optimize.brentq(function, -1.0, 2.0)
+
+
+def picard(function, x):
+    for _ in range(60):
+        x = function(x)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("answer", "slope"),
+    [
+        (
+            lambda p: nt.implicit.root(
+                lambda x: x + x**3 - p, 0.5, solver=lambda f, x: scipy.optimize.brentq(f, -1, 2)
+            ),
+            1.0,
+        ),
+        (lambda p: nt.implicit.root(lambda x: x + x**2 - p, 0.5, solver=scipy.optimize.newton), 1.0),
+        (lambda p: nt.implicit.fixed_point(lambda x: 0.5 * nt.sin(x) + p, 0.5, solver=picard), 2.0),
+    ],
+)
+def test_an_answer_of_zero_has_the_digits_of_the_start(answer, slope):
+    assert nt.grad(answer)(0.0) == pytest.approx(slope)

@@ -235,6 +235,16 @@ def test_forward_mode_on_arrays_stores_no_tape():
     assert max(held) - held[0] < 600
 
 
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_forward_mode_sees_what_the_right_side_captures(gradient):
+    def end(k):
+        return odeint(lambda t, y: k * y, k, [0.0, 1.0], gradient=gradient, rtol=1e-9)[-1]
+
+    for k in (1.0, np.ones(3)):
+        _, slope = nt.jvp(end, k, k)
+        np.testing.assert_allclose(slope, 2.0 * np.e, rtol=1e-7)
+
+
 def test_a_neural_field_learns_by_every_gradient():
     results = []
     for gradient in GRADIENTS:

@@ -30,7 +30,7 @@ RIGHT_SIDES = {
 @pytest.mark.parametrize(("right_side", "start", "at"), RIGHT_SIDES.values(), ids=RIGHT_SIDES)
 def test_a_number_that_changes_between_solutions_is_noticed(right_side, start, at, gradient):
     assert total(right_side, start, "unrolled", at) != 0.0
-    cause = "It reads something that has changed since the equation was solved: pass that as an argument, or use grad"
+    cause = "It reads something that has changed since the equation was solved: pass that as an argument, an array as"
     with pytest.raises(GradientError, match=rf"^odeint: <lambda> (gave other values|did something else) .*{cause}"):
         total(right_side, start, gradient, at)
 
@@ -43,9 +43,23 @@ def test_the_message_says_what_to_do():
         y.sum().backward()
     assert str(error.value) == (
         "odeint: <lambda> gave other values when it ran again for gradient='checkpointed'. It reads something that has "
-        "changed since the equation was solved: pass that as an argument, or use gradient='unrolled', which runs it "
-        "once."
+        "changed since the equation was solved: pass that as an argument, an array as a copy, and overwrite nothing "
+        "that it reads before the derivative is taken."
     )
+
+
+@pytest.mark.parametrize("gradient", ["checkpointed", "adjoint"])
+def test_an_array_that_was_overwritten_is_noticed_and_a_copy_helps(gradient):
+    def slope(take):
+        p, rates = nt.tensor(1.0, dtype="float64", requires_grad=True), np.ones(2)
+        y = implicit.odeint(lambda t, y, k: -k * p * y, np.ones(2), [0.0, 1.0], take(rates), gradient=gradient)
+        rates[:] = 2.0
+        y[-1].sum().backward()
+        return p.grad.item()
+
+    assert slope(np.copy) == pytest.approx(-2.0 * np.exp(-1.0), rel=1e-5)
+    with pytest.raises(GradientError, match="an array as a copy, and overwrite nothing that it reads before"):
+        slope(lambda rates: rates)
 
 
 @pytest.mark.parametrize("gradient", ["checkpointed", "adjoint"])

@@ -163,11 +163,11 @@ def test_values_that_were_dropped_are_made_again():
             h = x
             for _ in range(5):
                 h = nt.exp(nt.sin(h)) @ nt.ones(6, 6, dtype=nt.float64) * 0.1
-            loss = h.sum()
+            loss = (h * 2).sum()  # A number that is written as none of the dtype.
         return tape.digest(loss)
 
     plain = digest(None)
-    for strategy in ("block", "full"):
+    for strategy in ("block", "full", "selective"):
         dropped = digest(nt.CheckpointConfig(strategy, checkpoint_every_n=3))
         assert dropped == plain, str(nt.diff_digests(plain, dropped))
 
@@ -257,6 +257,14 @@ def test_runs_on_other_machines_say_so(tmp_path):
         (
             '{"format": "numtape digest", "version": 1, "records": []}',
             "digest: the document is damaged (KeyError: 'machine'); write it anew.",
+        ),
+        (
+            '{"format": "numtape digest", "version": 1, "records": {}, "machine": {}}',
+            "digest: the document is damaged (TypeError: its records are no list); write it anew.",
+        ),
+        (
+            '{"format": "numtape digest", "version": 1, "records": [{"op": 1, "operands": "ab"}], "machine": {}}',
+            "digest: the document is damaged (TypeError: a record holds something else than texts); write it anew.",
         ),
     ],
 )

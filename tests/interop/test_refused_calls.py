@@ -196,3 +196,129 @@ def test_a_method_without_its_hyphens_is_recognised():
         "minimize: there is no method 'lbfgs'; write 'l-bfgs-b'.",
         lambda: minimize(lambda x: x**2, 1.0, method="lbfgs"),
     )
+
+
+#: Calls that would lose a tensor `f(w)`, each after the names of the solver and of the one to differentiate through.
+LOSING = {
+    "an objective": ("minimize", "minimize", lambda f, w: minimize(lambda x: ((x - f(w)) ** 2).sum(), np.zeros(2))),
+    "an objective without derivatives": (
+        "minimize",
+        "minimize",
+        lambda f, w: minimize(lambda x: ((x - f(w)) ** 2).sum(), np.zeros(2), method="Nelder-Mead"),
+    ),
+    "an argument": (
+        "minimize",
+        "minimize",
+        lambda f, w: minimize(lambda x, y: ((x - f(y)) ** 2).sum(), np.zeros(2), (w,)),
+    ),
+    "a constraint": (
+        "minimize",
+        "minimize",
+        lambda f, w: minimize(
+            lambda x: (x**2).sum(), np.ones(2), method="SLSQP", constraints={"type": "eq", "fun": lambda x: x - f(w)}
+        ),
+    ),
+    "residuals": ("least_squares", "least_squares", lambda f, w: least_squares(lambda x: x - f(w), np.zeros(2))),
+    "equations": ("root", "root", lambda f, w: root(lambda x: x - f(w), np.zeros(2))),
+    "a model": (
+        "curve_fit",
+        "least_squares",
+        lambda f, w: curve_fit(lambda x, p: p["a"] + 0.0 * x + f(w), np.ones(2), np.ones(2), {"a": np.ones(2)}),
+    ),
+}
+
+
+def losing(kind, f, w):
+    return LOSING[kind][2](f, w)
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+@pytest.mark.parametrize("kind", LOSING)
+def test_what_an_open_tape_watches_on_first_use_is_not_lost_quietly(kind, is_used):
+    name, way, _ = LOSING[kind]
+    with nt.Tape():
+        w = nt.tensor(np.array([1.0, 2.0]))
+        if is_used:
+            w * 1.0
+        with pytest.raises(LeavesTapeError) as caught:
+            losing(kind, nt.tanh, w)
+    start = "p0" if name == "curve_fit" else "x0"
+    assert str(caught.value).endswith(
+        f" depends on a tracked tensor besides {start}, whose gradient would be lost. Use nt.implicit.{way} to "
+        f"differentiate the answer by it, or pass its detach(), or call {name} in nt.no_grad()."
+    )
+
+
+@pytest.mark.parametrize("kind", LOSING)
+def test_a_parameter_is_not_lost_quietly(kind):
+    with pytest.raises(LeavesTapeError):
+        losing(kind, nt.tanh, nt.tensor(np.array([1.0, 2.0]), requires_grad=True))
+
+
+@pytest.mark.parametrize("kind", LOSING)
+def test_constants_stay_constants_in_open_tapes(kind):
+    w = nt.tensor(np.array([0.1, 0.2]))
+    expected = losing(kind, nt.tanh, w.numpy()).vector
+    found = [losing(kind, nt.tanh, w)]
+    with nt.GradientTape():
+        found.append(losing(kind, nt.tanh, w))
+    with nt.Tape():
+        found.append(losing(kind, nt.tanh, w.detach()))
+        found.append(losing(kind, lambda w: nt.tanh(w.detach()), w))
+        # One that the function makes is nobody's, also if it is looked at.
+        found.append(losing(kind, lambda w: nt.tanh(nt.tensor(w)) * float(nt.tensor(1.0)), w.detach().numpy()))
+        with nt.no_grad():
+            found.append(losing(kind, nt.tanh, w))
+    for each in found:
+        np.testing.assert_array_equal(each.vector, expected)
+
+
+def test_a_number_of_what_an_open_tape_watches_names_the_line():
+    def shifted(x):
+        b = float(shift)
+        return (x - b) ** 2
+
+    with nt.Tape():
+        shift = nt.tensor(2.0)
+        raises_at_the_line(
+            "minimize: shifted left the tape by float()", "b = float(shift)", lambda: minimize(shifted, 1.0)
+        )
+
+
+def test_a_solver_within_a_solver_is_looked_through():
+    def outer(x):
+        inner = root(lambda y: y - w, np.zeros(2)).x
+        return ((x - inner) ** 2).sum()
+
+    with nt.Tape():
+        w = nt.tensor(np.array([1.0, 2.0]))
+        with pytest.raises(LeavesTapeError):
+            minimize(outer, np.zeros(2))
+
+
+def test_looking_for_tensors_draws_no_random_numbers():
+    drawn = []
+
+    def noisy(x):
+        drawn.append(nt.randn(2).numpy())
+        return ((x - 1.0) ** 2).sum() + 0.0 * nt.tensor(drawn[-1]).sum()
+
+    nt.seed(0)
+    expected = nt.randn(2).numpy()
+    for method in ("BFGS", "Nelder-Mead"):
+        nt.seed(0)
+        drawn.clear()
+        with nt.Tape():
+            minimize(noisy, np.zeros(2), method=method)
+        assert sum(np.array_equal(each, expected) for each in drawn) > 1
+        assert not np.array_equal(drawn[-1], expected)
+
+
+@pytest.mark.parametrize("place", ["ydata", "sigma", "bounds"])
+def test_data_that_an_open_tape_watches_on_first_use_are_not_lost_quietly(place):
+    with nt.Tape():
+        given = nt.tensor(np.array([2.0, 3.0]))
+        ydata = given if place == "ydata" else np.ones(2)
+        others = {"sigma": {"sigma": given}, "bounds": {"bounds": (None, given)}}.get(place, {})
+        with pytest.raises(LeavesTapeError, match=rf"^curve_fit: {place} (is|has a) tracked"):
+            curve_fit(lambda x, p: p["a"] * x, np.ones(2), ydata, {"a": np.ones(2)}, **others)

@@ -10,7 +10,7 @@ import pytest
 import numtape as nt
 from numtape.cli import info
 from numtape.errors import ArgumentError, MissingExtraError
-from numtape.kernels import amx, onednn_library, providers
+from numtape.kernels import amx, blas, onednn_library, pool, providers
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +160,7 @@ import multiprocessing
 import numpy as np
 import numtape as nt
 from numtape.errors import MissingExtraError
-from numtape.kernels import amx, onednn_library, providers
+from numtape.kernels import amx, blas, onednn_library, pool, providers
 
 x, weight = np.ones((4, 8, 32, 32), np.float32), np.ones((8, 8, 3, 3), np.float32)
 
@@ -190,3 +190,25 @@ def test_a_forked_process_uses_numpy_and_says_so_if_told_otherwise():
         "oneDNN: this process was forked from one that had loaded it, and its threads stayed behind; use 'auto' or "
         "'numpy' here, or start processes by 'spawn'."
     )
+
+
+def test_the_number_of_threads_is_set_for_products_and_kernels():
+    before = nt.get_num_threads()
+    try:
+        nt.set_num_threads(1)
+        assert nt.get_num_threads() == pool.threads() == blas.threads() == 1
+    finally:
+        nt.set_num_threads(before)
+    for count in (0, 1.5, True, "2"):
+        with pytest.raises(ArgumentError) as caught:
+            nt.set_num_threads(count)
+        assert str(caught.value) == (
+            f"set_num_threads: the number of threads is {count!r}; it must be a positive integer."
+        )
+
+
+def test_threads_that_cannot_be_set_say_so(monkeypatch):
+    monkeypatch.setattr(blas, "library", lambda: None)
+    assert nt.get_num_threads() == 1
+    with pytest.raises(ArgumentError, match="does not let its threads be set"):
+        nt.set_num_threads(1)

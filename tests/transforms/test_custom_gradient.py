@@ -128,6 +128,29 @@ def test_trees_and_variable_arguments_are_arguments():
     assert gradients == ({"w": 2.0, "b": 1.0}, 3.0, 0.0)
 
 
+def test_cotangents_in_a_dict_go_by_their_keys():
+    line = custom_gradient(lambda s: (s["a"] * 10.0 + s["b"], lambda g: {"b": g, "a": 10.0 * g}))
+    at = {"a": 1.0, "b": 2.0}
+    assert nt.grad(line)(at) == {"a": 10.0, "b": 1.0}
+    assert nt.jvp(line, (at,), ({"b": 0.0, "a": 1.0},)) == (12.0, 10.0)
+    assert nt.hessian(lambda s: line(s) ** 2)(at)["a"] == {"a": 200.0, "b": 20.0}
+    nested = custom_gradient(
+        lambda s: (s[0]["a"] * 10.0 + s[0]["b"] * s[1], lambda g: [{"b": s[1] * g, "a": 10.0 * g}, s[0]["b"] * g])
+    )
+    assert nt.grad(nested)(({"a": 1.0, "b": 2.0}, 3.0)) == ({"a": 10.0, "b": 3.0}, 2.0)
+
+
+@pytest.mark.parametrize("rest", [{}, {"n": None}])
+def test_keys_of_constants_may_be_left_out(rest):
+    x = {"a": nt.tensor(1.0, requires_grad=True), "n": 3, "b": nt.tensor(2.0, requires_grad=True)}
+
+    def line(s):
+        return s["a"] * s["n"] + s["b"], lambda g: {"b": g, **rest, "a": s["n"] * g}
+
+    custom_gradient(line)(x).backward()
+    assert [x["a"].grad.item(), x["b"].grad.item()] == [3.0, 1.0]
+
+
 def test_what_is_no_float_tensor_is_passed_on_as_it_is():
     seen = []
 
@@ -274,6 +297,15 @@ def test_cotangents_of_a_tree_must_have_its_form():
         "<lambda>: its pull function returned 1 cotangents for argument 'xs', which holds 2 tensors; return a tree of "
         "its form."
     )
+    for out, difference in ((lambda g: {"a": g, "c": g}, "one of 'a', 'c'"), (lambda g: (g, g), "tuple")):
+        line = custom_gradient(lambda s, out=out: (s["a"] + s["b"], out))
+        assert message_of(nt.errors.ArgumentError, lambda line=line: nt.grad(line)({"a": 2.0, "b": 3.0})) == (
+            "<lambda>: its pull function returned another form than that of argument 's'; tree: a dict of 'a', 'b' is "
+            f"wanted, not {difference}."
+        )
+    single = custom_gradient(lambda s: (s["a"] * 2.0, lambda g: {"b": 2.0 * g}))
+    with pytest.raises(nt.errors.ArgumentError, match="a dict of 'a' is wanted, not one of 'b'"):
+        nt.grad(single)({"a": 2.0})
 
 
 def test_a_cotangent_of_a_wrong_shape_is_named():

@@ -235,3 +235,18 @@ def test_a_gradient_that_is_recorded_is_the_same_gradient(function):
     np.testing.assert_allclose(recorded.numpy(), plain.numpy(), rtol=1e-5, atol=1e-7)
     pulled = nt.grad(lambda x: (nt.grad(loss)(x) * direction).sum())(x)
     np.testing.assert_allclose(pushed.numpy(), pulled.numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [nt.float16, nt.bfloat16])
+@pytest.mark.parametrize("product", [nt.matmul, nt.dot, nt.inner, nt.vdot, nt.tensordot])
+def test_products_of_vectors_are_recorded_in_float32_too(product, dtype):
+    axes = (1,) if product is nt.tensordot else ()
+    square = nt.autocast(dtype=dtype)(lambda v: product(v, v, *axes) ** 2)
+    x = nt.tensor([100.0, 200.0])
+    with nt.Tape(persistent=True) as tape:
+        y = square(x)
+    plain = nt.grad(square)(x).numpy()
+    np.testing.assert_array_equal(tape.backward(y, create_graph=True)[x].numpy(), plain)
+    value, slope = nt.value_and_grad(lambda v: nt.norm(nt.grad(square)(v)))(x)
+    np.testing.assert_allclose(value.item(), np.linalg.norm(plain), rtol=1e-6)
+    np.testing.assert_allclose(slope.numpy(), [268328.1, 536656.3], rtol=2e-3)

@@ -132,6 +132,7 @@ def test_what_retains_its_gradient_gets_it_unscaled_and_nothing_on_overflow(over
 def test_a_scaler_can_be_pickled_in_the_middle_of_a_step():
     w, optimizer, scaler = make(growth_interval=5)
     one_step(w, optimizer, scaler)
+    optimizer.zero_grad()
     scaler.scale(w.sum()).backward()
     scaler.unscale(optimizer)
     other = pickle.loads(pickle.dumps(scaler))

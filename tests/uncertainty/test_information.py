@@ -269,6 +269,35 @@ def test_laplace_finds_the_mode_of_a_logistic_regression():
     np.testing.assert_allclose(np.linalg.inv(found.covariance), -nt.hessian(posterior)(found.mode), rtol=1e-9)
 
 
+@pytest.mark.parametrize("deviations_away", [0.0, 10.0, 1e3, 1e6])
+@pytest.mark.parametrize("scales", [[1e4, 1e-6], [1e-150, 1e150], [1.0, 1.0]])
+def test_laplace_is_exact_whatever_the_units(scales, deviations_away):
+    scale = np.array(scales)
+    center = 100.0 * scale
+
+    def log_density(x):
+        z = (x - center) / scale
+        return -0.5 * (z**2).sum() + 0.25 * z[0] * z[1]
+
+    found = laplace(log_density, center + deviations_away * scale * np.array([-1.0, 0.5]))
+    covariance = np.linalg.inv([[1.0, -0.25], [-0.25, 1.0]])
+    np.testing.assert_allclose(found.mode / scale, [100.0, 100.0], rtol=1e-12)
+    np.testing.assert_allclose(found.covariance / scale / scale[:, None], covariance, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rate", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("start", [1e-3, 1.0, 1e3])
+def test_laplace_finds_the_mode_of_a_gamma_density_from_afar(rate, start):
+    found = laplace(lambda x: 3.0 * nt.log(x) - rate * x, start)
+    assert found.mode == pytest.approx(3.0 / rate, rel=1e-9)
+    assert found.errors == pytest.approx(np.sqrt(3.0) / rate, rel=1e-9)
+
+
+def test_laplace_says_that_a_straight_density_has_no_mode():
+    with pytest.raises(GradientError, match=r"^laplace: <lambda> has no maximum along x\[0\], x\[1\] where"):
+        laplace(lambda x: 1e-3 * (x[0] + x[1]) - 0.1 * (x[0] - x[1]) ** 2, np.zeros(2))
+
+
 def test_samples_of_the_approximation_are_trees_and_have_its_covariance():
     found = laplace(lambda p: -0.5 * (p["a"] - 1.0) ** 2 - 2.0 * (p["b"] ** 2).sum(), {"a": 0.0, "b": np.zeros(2)})
     draws = found.sample(4000, rng=1)

@@ -1,5 +1,8 @@
 """Propagated errors and sensitivities: what is known in closed form, and what is refused."""
 
+import tracemalloc
+from unittest import mock
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -14,7 +17,7 @@ from numtape.errors import (
     ShapeError,
 )
 from numtape.interop.scipy import curve_fit
-from numtape.uncertainty import fisher_information, propagate, sensitivities
+from numtape.uncertainty import fisher_information, laplace, propagate, sensitivities
 
 
 def raises(error, message, call):
@@ -262,3 +265,107 @@ def test_a_sparse_covariance_is_a_matrix_too():
     matrix = covariance_of(2)
     sparse = propagate(lambda x: x.sum(), np.ones(2), scipy.sparse.csr_array(matrix))
     assert sparse.errors == propagate(lambda x: x.sum(), np.ones(2), matrix).errors
+
+
+LOSING = {
+    "propagate": lambda w: propagate(lambda x: x * w, np.ones(2), errors=np.ones(2)).errors,
+    "sensitivities": lambda w: sensitivities(lambda x: x * w, np.ones(2)).derivatives,
+    "fisher_information": lambda w: fisher_information(lambda x: x * w, np.ones(2), noise=1.0),
+    "fisher_information of data": lambda w: fisher_information(
+        lambda p, x: (p * w * x).sum(), np.ones(2), np.arange(6.0).reshape(3, 2)
+    ),
+    "laplace": lambda w: laplace(lambda x: -((x - w) ** 2).sum(), np.ones(2)).mode,
+}
+
+
+@pytest.mark.parametrize("kind", LOSING)
+def test_what_an_open_tape_watches_on_first_use_is_not_lost_quietly(kind):
+    name = kind.split()[0]
+    with nt.Tape():
+        w = nt.tensor(np.array([1.0, 2.0]))
+        with pytest.raises(LeavesTapeError) as caught:
+            LOSING[kind](w)
+    assert str(caught.value).endswith(
+        f"whose gradient would be lost. Pass its detach(), or call {name} in nt.no_grad()."
+    )
+
+
+@pytest.mark.parametrize("kind", LOSING)
+def test_constants_stay_constants_in_open_tapes(kind):
+    w = nt.tensor(np.array([1.0, 2.0]))
+    call = LOSING[kind]
+    found = [call(w)]
+    with nt.GradientTape():
+        found.append(call(w))
+    with nt.Tape():
+        found.append(call(w.detach()))
+        with nt.no_grad():
+            found.append(call(w))
+    for each in found:
+        np.testing.assert_array_equal(each, call(w.numpy()))
+
+
+def test_tensors_made_inside_of_the_function_are_constants():
+    with nt.Tape():
+        found = propagate(lambda x: x * nt.tensor(2.0), np.ones(2), errors=np.ones(2))
+    np.testing.assert_array_equal(found.errors, [2.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda w: propagate(lambda x: x, w, errors=np.ones(2)),
+        lambda w: propagate(lambda x: x, np.ones(2), errors=w),
+        lambda w: fisher_information(lambda x: x, np.ones(2), noise=w),
+        lambda w: fisher_information(lambda p, x: p.sum() * x, np.ones(2), w),
+    ],
+)
+def test_quantities_that_an_open_tape_watches_on_first_use_are_not_taken_for_constants(call):
+    w = nt.tensor(np.array([1.0, 2.0]))
+    with nt.Tape():
+        with pytest.raises(OperandError, match="tracked tensor, but it is taken as a constant"):
+            call(w)
+        call(w.detach())
+
+
+# Many quantities, of which each result depends on few.
+
+
+def neighbours(x):
+    return nt.concat([x[1:] * x[:-1], x[:1] * x[-1:]])
+
+
+def test_errors_of_many_quantities_take_little_memory():
+    x = np.linspace(0.1, 1.0, 20_000)
+    tracemalloc.start()
+    try:
+        found = propagate(neighbours, x, errors=np.full(20_000, 0.1))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_allclose(found.errors, 0.1 * np.hypot(x, np.roll(x, -1)), rtol=1e-12)
+    assert peak_bytes < 50e6
+
+
+def test_a_sparse_jacobian_gives_what_a_dense_one_does():
+    x, errors = np.linspace(0.1, 1.0, 1000), np.linspace(1.0, 2.0, 1000)
+    sparse, dense = propagate(neighbours, x, errors=errors), propagate(neighbours, x, np.diag(errors**2))
+    for name in ("value", "errors", "jacobian", "given", "covariance"):
+        first, second = getattr(sparse, name), getattr(dense, name)
+        assert type(first) is np.ndarray
+        np.testing.assert_allclose(first, second, rtol=1e-13)
+    assert str(sparse) == str(dense)
+
+
+def test_many_quantities_with_a_full_jacobian():
+    matrix = np.random.default_rng(3).normal(size=(1000, 1000))
+    found = propagate(lambda x: matrix @ x, np.ones(1000), errors=np.full(1000, 0.5))
+    np.testing.assert_allclose(found.errors, 0.5 * np.linalg.norm(matrix, axis=1), rtol=1e-12)
+
+
+def test_many_quantities_do_not_need_scipy():
+    errors = np.linspace(1.0, 2.0, 1000)
+    expected = propagate(neighbours, np.ones(1000), errors=errors).errors
+    with mock.patch("numtape.sparse.matrices._library", side_effect=ImportError):
+        found = propagate(neighbours, np.ones(1000), errors=errors).errors
+    np.testing.assert_allclose(found, expected, rtol=1e-13)

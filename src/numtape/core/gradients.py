@@ -14,6 +14,7 @@ from ..dtypes import FLOAT_DTYPES
 from ..errors import NotConnectedError, OperandError, ShapeError
 from .context import current, entered, settle
 from .forward import forward
+from .marks import marks
 from .record import Record, describe_site
 from .reverse import Cotangents, Graph, Step, collect, deliver, own_array, reverse
 from .tape import RecordingTape
@@ -131,15 +132,15 @@ def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     check_target(name, target)
     settle(current())
     free = free and is_freeable(target)
-    found = sweep([target], [seed_of(name, target, gradient)], None, free=free, required_only=True)
+    graph, scaled = marks.search([link_of(target)]) if marks.is_in_use else (None, frozenset())
+    found = sweep([target], [seed_of(name, target, gradient)], None, free=free, required_only=True, graph=graph)
     leaves = [link for link in found if isinstance(link, Value) and link.requires_grad]
+    coming = [] if graph is None else marks.coming(leaves, scaled)
     with np.errstate(all="ignore"):
         for leaf in leaves:
             deliver(leaf, found.pop(leaf))
-    notes = target.node.notes if type(target.node) is Record else None
-    scaler = notes.scaler() if notes is not None and notes.scaler is not None else None
-    if scaler is not None:
-        scaler.on_delivered(leaves)
+    if coming:
+        marks.arrive(coming)
 
 
 def is_freeable(target: Value) -> bool:

@@ -78,6 +78,10 @@ class StreamingTape(RecordingTape):
             self.known_cells.update([record.cell for record in batch if record.cell is not self.cell])
             try:
                 push_all(batch, self.tangents, Reader(None), find=self._find)
+            except FreedError as error:
+                # Something put an older value into a record, whose array the stream has dropped since.
+                self.failure = StreamedError("a value is read that a forward derivative has streamed past.")
+                raise self.failure from error
             except BaseException as error:
                 self.failure = error
                 raise

@@ -13,7 +13,7 @@ from ..arguments import title
 from ..core.gradients import link_of, sweep
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import HALF_DTYPES, is_float
-from ..errors import DtypeError, NotDifferentiableError, OperandError, ShapeError
+from ..errors import ArgumentError, DtypeError, NotDifferentiableError, OperandError, ShapeError
 from ..ops import stack
 from ..ops.casting import alias
 from ..tensors import Tensor
@@ -28,10 +28,11 @@ class Space:
     Args:
         name: of the function whose unknowns they are, for messages.
         argument: what they are called there.
-        start: a tree of tensors, arrays and numbers.
+        start: a tree of tensors, arrays and numbers. A list of numbers, nested or not, is an array, as it is to SciPy.
     """
 
     def __init__(self, name: str, argument: str, start: Any) -> None:
+        start = _with_array(name, argument, start)
         leaves = tree.leaves(start)
         if not leaves:
             raise OperandError(f"{name}: {argument} is {start!r}; it must be a tensor, an array, a number or a tree.")
@@ -66,6 +67,34 @@ class Space:
         """Return arrays in the form of the start, as numbers where that has numbers."""
         numbers = zip(leaves, self.is_number, strict=True)
         return self.as_tree([x.item() if is_number and not isinstance(x, Value) else x for x, is_number in numbers])
+
+
+def _with_array(name: str, argument: str, start: Any) -> Any:
+    """Return a list of numbers as an array, or as a tensor if there are tensors among them; all else as it is."""
+    if type(start) is not list or not tree.leaves(start) or not _is_numbers(start):
+        return start
+    try:
+        return _stacked(start)
+    except (ShapeError, ValueError) as error:
+        raise ShapeError(
+            f"{name}: {argument} is a list that makes no array; nested lists must have equal lengths at each depth."
+        ) from error
+
+
+def _is_numbers(given: Any) -> bool:
+    """Say whether something is a number, in whatever class, or a list of them."""
+    if type(given) is list:
+        return all(map(_is_numbers, given))
+    if isinstance(given, Value | np.ndarray | np.generic):
+        return given.shape == () and (is_float(given.dtype) or given.dtype.kind in "iu")
+    return isinstance(given, float | int) and not isinstance(given, bool)
+
+
+def _stacked(numbers: list[Any]) -> Any:
+    if any(isinstance(leaf, Value) for leaf in tree.leaves(numbers)):
+        return stack([_stacked(part) if type(part) is list else part for part in numbers])
+    array = np.asarray(numbers)
+    return array if is_float(array.dtype) else array.astype(np.float64)
 
 
 def _as_array(name: str, argument: str, leaf: Any) -> NDArray:
@@ -139,14 +168,11 @@ class Equation:
 
     def as_outputs(self, out: Any) -> Leaves:
         """Return the leaves of what the function returned as tensors."""
-        leaves = tree.leaves(out)
-        if not leaves:
-            raise OperandError(f"{self.title} returned {out!r}; it must return a tensor or a tree of them.")
-        return [as_output(self.title, leaf) for leaf in leaves]
+        return as_outputs(self.title, tree.leaves(out), out)
 
     def like_unknowns(self, out: Any) -> Leaves:
         """Return the leaves of what the function returned, checked: they have the shapes of the unknowns."""
-        parts = stacked_alike(self.space, out, self.as_outputs(out))
+        parts = leaves_in_form(self.title, "x", self.space, out)
         shapes = [part.shape for part in parts]
         if shapes != self.space.shapes:
             raise ShapeError(
@@ -156,12 +182,35 @@ class Equation:
         return parts
 
 
-def stacked_alike(space: Space, out: Any, leaves: Leaves) -> Leaves:
-    """Return the leaves of what a function returned; a list of numbers for a vector, as SciPy takes it, is stacked."""
+def leaves_in_form(what: str, unknowns: str, space: Space, out: Any) -> Leaves:
+    """Return the leaves of what a function returned as tensors, in the order of the unknowns; dicts go by their keys.
+
+    A list of numbers for a vector, as SciPy takes it, is stacked.
+
+    Args:
+        what: what returned it, for messages.
+        unknowns: what they are called there.
+        space: of the unknowns.
+        out: what was returned.
+    """
+    leaves = tree.leaves(out)
     is_list = type(out) in (list, tuple) and tree.is_leaf(space.form)
-    if is_list and space.shapes == [(len(leaves),)] and all(leaf.shape == () for leaf in leaves):
-        return [stack(leaves)]
-    return leaves
+    if leaves and not is_list:
+        try:
+            leaves = tree.leaves_like(space.form, out)
+        except ArgumentError as error:
+            raise OperandError(f"{what} returned another form than that of {unknowns}; {error}") from error
+    found = as_outputs(what, leaves, out)
+    if is_list and space.shapes == [(len(found),)] and all(leaf.shape == () for leaf in found):
+        return [stack(found)]
+    return found
+
+
+def as_outputs(what: str, leaves: Leaves, out: Any) -> Leaves:
+    """Return the leaves of what a function returned as tensors, checked; there must be some."""
+    if not leaves:
+        raise OperandError(f"{what} returned {out!r}; it must return a tensor or a tree of them.")
+    return [as_output(what, leaf) for leaf in leaves]
 
 
 Form = Callable[[Equation, Leaves, tuple[Any, ...], bool], Leaves]

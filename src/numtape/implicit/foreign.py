@@ -78,6 +78,8 @@ def _called(equation: Equation, x: Any, args: Args) -> Any:
         raise ArgumentError(
             f"{equation.name}: the solver called the function with {len(leaves)} parts; x0 has {len(space.shapes)}."
         )
+    if not tree.is_leaf(x) and not tree.is_leaf(space.form):
+        leaves = _in_form(equation, x)
     # Solvers compute in float64, and functions of float32 parameters want x as they are.
     values = [_of_dtype(leaf, dtype) for leaf, dtype in zip(leaves, space.dtypes, strict=True)]
     # Many solvers know vectors only.
@@ -89,6 +91,16 @@ def _called(equation: Equation, x: Any, args: Args) -> Any:
     if any(isinstance(leaf, Value) for leaf in leaves):
         return out
     return tree.map(lambda leaf: _plain(leaf, leaves), out)
+
+
+def _in_form(equation: Equation, x: Any) -> list[Any]:
+    """Return the leaves of an x from a solver in the order of x0; dicts go by their keys."""
+    try:
+        return tree.leaves_like(equation.space.form, x)
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"{equation.name}: the solver called the function with another form than that of x0; {error}"
+        ) from error
 
 
 def _of_dtype(leaf: Any, dtype: Any) -> Any:
@@ -176,7 +188,9 @@ def _verify(
         return
     step, is_exact = newton_step(System(point, linear, equation.is_minimum), residual, tolerance=0.1)
     sizes = _sizes(x, start)
-    if is_exact and (np.abs(step) <= tol * sizes).all():
+    # Where the answer is zero altogether, digits are those of the start.
+    floor = space.eps**0.7 * np.where(start != 0.0, np.abs(start), norm(start) or 1.0)
+    if is_exact and (np.abs(step) <= np.maximum(tol * sizes, floor)).all():
         return
     # What rounding leaves cannot be made smaller by a step.
     is_noise = not norm(equation.at(x - step, args)) < 0.5 * norm(residual)

@@ -56,7 +56,7 @@ def odeint(
     Args:
         function: takes a time, y and the arguments, and returns the slope of y, in its form. The time comes first, as
             in SciPy's solve_ivp.
-        y0: y at the first time: a tensor, an array, a number or a tree.
+        y0: y at the first time: a tensor, an array, a number or a tree. A list of numbers is a vector.
         t: the times at which y is wanted, rising or falling.
         *args: arguments of the function: tensors, trees and anything else.
         method: "dopri5" (adaptive, Dormand and Prince) or "rk4" (fixed steps).
@@ -92,7 +92,7 @@ def odeint(
     watch_captured(function)
     make = partial(Stepper, NAME, METHODS[method], rtol, atol, step_size, max_steps)
     trajectory = Trajectory(right_side, METHODS[method], times, make, snapshots)
-    leaves = tree.leaves(y0)
+    leaves = tree.leaves(space.form)
     y = [leaf if isinstance(leaf, Value) else wrap(Tensor, a) for leaf, a in zip(leaves, space.start, strict=True)]
     # Of all runs of f before the one that counts nothing stays, such as running statistics.
     with undoing():

@@ -31,12 +31,24 @@ from .systems import raise_not_minimum
 #: Up to so many unknowns, each is looked along for lower values.
 _AXES = 10
 
+#: Up to so many unknowns, the curvature along each is looked at to find their units.
+_SCALED_UNKNOWNS = 500
+#: After so many steps they are looked at again, and before an answer is believed.
+_OFTEN = 10
+#: Units that differ by less than this, all in all, are as good as others.
+_ALIKE = 64.0
+
 
 def newton_cg(equation: Equation, start: NDArray, args: Args, method: str, iterations: int) -> NDArray:
-    """Find a minimum by Newton's method; steps come from conjugate gradients, so no matrix is made."""
+    """Find a minimum by Newton's method; steps come from conjugate gradients.
+
+    These want unknowns in units in which a function bends alike along each. They begin with the units that are given,
+    and go on in better ones before an answer is believed.
+    """
     eps = equation.space.eps
     x = start
     first = before = None
+    units = np.ones_like(x)
     for number in range(iterations):
         point = Linearization(equation, equation.space.split(x), args, captured=None)
         slope = point.residual
@@ -49,20 +61,27 @@ def newton_cg(equation: Equation, start: NDArray, args: Args, method: str, itera
             return x
         # Rough steps far away, exact ones near the end.
         tolerance = max(min(0.5, (size / first) ** 0.5), eps**0.7) if number else 0.5
-        step = _downhill(point, slope, tolerance)
-        trial = _descend(lambda z: _value(equation, z, args), lambda z: equation.at(z, args), x, step, slope)
-        if trial is None:
-            # Rounding hides any further descent: this is the answer, or a place where there is none near.
-            if is_within_rounding(_downhill(point, slope, eps**0.7), x, start, eps):
-                check_minimum(point, start, args)
-                return x
+        step = _downhill(point, slope, tolerance, units)
+        trial = _descend(lambda z: _value(equation, z, args), lambda z: equation.at(z, args), x, step, slope, eps)
+        is_done = trial is None
+        if trial is not None:
+            zero = vanishing(equation, trial, start, step, args)
+            x = trial if zero is None else zero
+            is_done = zero is not None or (tolerance <= 1e-3 and is_settled(step, before, x, eps))
+            before = step
+        if is_done and trial is not None:
+            point = Linearization(equation, equation.space.split(x), args, captured=None)
+        better = _units(point, units) if is_done or number % _OFTEN == _OFTEN - 1 else None
+        if better is not None:
+            units, first, before = better, None, None
+            continue
+        if not is_done:
+            continue
+        # Where rounding hides any further descent, this is the answer, or a place where there is none near.
+        if trial is None and not is_within_rounding(_downhill(point, slope, eps**0.7, units), x, start, eps):
             raise unsolved(equation, "Newton's method", number + 1, f"the slope is stuck at {norm(slope):.1e}")
-        zero = vanishing(equation, trial, start, step, args)
-        x = trial if zero is None else zero
-        if zero is not None or (tolerance <= 1e-3 and is_settled(step, before, x, eps)):
-            check_minimum(Linearization(equation, equation.space.split(x), args, captured=None), start, args)
-            return x
-        before = step
+        check_minimum(point, start, args)
+        return x
     raise unsolved(equation, "Newton's method", iterations, f"the slope is still {norm(equation.at(x, args)):.1e}")
 
 
@@ -121,10 +140,25 @@ def _bends_alike(point: Linearization, x: NDArray, shift: NDArray, args: Args) -
     return False
 
 
-def _downhill(point: Linearization, slope: NDArray, tolerance: float) -> NDArray:
-    found = conjugate_gradients(point.transposed_times, slope, tolerance, 2 * len(slope) + 20)
+def _units(point: Linearization, units: NDArray) -> NDArray | None:
+    """Return units in which the curvature along each unknown is about one; None if these are such already."""
+    if len(units) > _SCALED_UNKNOWNS:
+        return None
+    curvature = np.abs(np.diagonal(point.matrix()))
+    if not np.isfinite(curvature).all() or not curvature.any():
+        return None
+    better = np.ldexp(1.0, -np.frexp(np.sqrt(np.where(curvature > 0.0, curvature, curvature.max())))[1])
+    change = better / units
+    return better if change.max() > _ALIKE * change.min() else None
+
+
+def _downhill(point: Linearization, slope: NDArray, tolerance: float, units: NDArray) -> NDArray:
+    def product(v: NDArray) -> NDArray:
+        return units * point.transposed_times(units * v)
+
+    found = conjugate_gradients(product, units * slope, tolerance, 2 * len(slope) + 20)
     # Where the curvature is not positive at once, straight downhill.
-    return -(found.x if found.x.any() else slope)
+    return -units * (found.x if found.x.any() else units * slope)
 
 
 def _value(equation: Equation, vector: NDArray, args: Args) -> float:
@@ -142,6 +176,7 @@ def _descend(
     x: NDArray,
     step: NDArray,
     slope: NDArray,
+    eps: float,
 ) -> NDArray | None:
     """Return a point along a step that lies lower by some of what the slope promises; None if there is none."""
     here = value(x)
@@ -155,7 +190,7 @@ def _descend(
             if there < here and there <= here + ENOUGH * share * promise:
                 return trial
             # Where rounding hides the difference of values, slopes still tell.
-            if abs(there - here) <= 1e-10 * abs(here) and float(np.linalg.norm(slope_at(trial))) < 0.5 * steepness:
+            if abs(there - here) <= eps**0.64 * abs(here) and float(np.linalg.norm(slope_at(trial))) < 0.5 * steepness:
                 return trial
             share /= 2.0
     return None

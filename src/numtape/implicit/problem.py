@@ -129,8 +129,8 @@ def _check_isolated(system: System, args: tuple[Any, ...]) -> None:
     equation = system.point.equation
     if equation.is_linear or not equation.space.size:
         return
-    x, here = system.point.x, system.point.residual
     with np.errstate(all="ignore"):
+        x, here = _nearer(system, args)
         amounts = np.maximum(0.5 * system.amounts(here), system.rounding())
         for _ in range(_TRIES):
             probes = system.probes(amounts)
@@ -146,6 +146,22 @@ def _check_isolated(system: System, args: tuple[Any, ...]) -> None:
         "answer, as at a double root, so the answer has no derivative by the parameters. Move away from the point, or "
         "add a term that decides (such as 1e-6 * x)."
     )
+
+
+def _nearer(system: System, args: tuple[Any, ...]) -> tuple[NDArray, NDArray]:
+    """Return the point to which a Newton step leads, and F there; where that is no nearer, the answer itself.
+
+    An answer may be off along all directions. What is left along the regular ones, which one step takes away, would
+    hide how little is left of F along that of a double root.
+    """
+    x, here = system.point.x, system.point.residual
+    if system.inverse is None:
+        return x, here
+    step = system.inverse.solve(here[:, None], is_transposed=False)[:, 0]
+    there = system.point.equation.at(x - step, args)
+    rest = system.inverse.solve(there[:, None], is_transposed=False)[:, 0]
+    is_nearer = np.abs(rest).max() < np.abs(step).max()
+    return (x - step, there) if is_nearer else (x, here)
 
 
 def linear_solver(equation: Equation, method: str) -> Solve:

@@ -39,7 +39,8 @@ def root(
 
     Args:
         function: takes x and the arguments, and returns as many equations as unknowns, in the form of x.
-        x0: where the solver starts, a tensor, an array, a number or a tree; the answer has its form.
+        x0: where the solver starts, a tensor, an array, a number or a tree; the answer has its form. A list of numbers
+            is a vector.
         *args: arguments of the function: tensors, trees and anything else.
         solver: finds the answer: takes a function of x alone and the start, both as arrays, and returns the answer, or
             what SciPy's solvers return. By default Newton's method.
@@ -133,7 +134,7 @@ def linear_solve(matrix: Any, b: Any, *args: Any, is_positive: bool = False, lin
 
     Args:
         matrix: a linear function of x and the arguments that returns the form of `b`, or a square matrix.
-        b: the right-hand side, a tensor, an array or a tree; the answer has its form.
+        b: the right-hand side, a tensor, an array or a tree; the answer has its form. A list of numbers is a vector.
         *args: arguments of the function.
         is_positive: whether the matrix is symmetric and positive definite; then conjugate gradients do.
         linear: "dense", "cg", "gmres" or "auto", by the number of unknowns.
@@ -167,7 +168,7 @@ def linear_solve(matrix: Any, b: Any, *args: Any, is_positive: bool = False, lin
         equation.title = f"{name}: the product with the matrix A"
     watch_captured(function)
     solve = _checked_linear(equation, linear_solver(equation, linear))
-    return space.as_given(answer(Problem(equation, solve, (b, *args), linear)))
+    return space.as_given(answer(Problem(equation, solve, (space.form, *args), linear)))
 
 
 def _check_matrix(name: str, matrix: Any, b: Any, args: Args) -> None:

@@ -19,6 +19,9 @@ _DENSE_UNKNOWNS = 500
 #: Up to so many unknowns a matrix is made where products leave it open whether a system is singular.
 _DOUBTFUL_UNKNOWNS = 2000
 
+#: The least amount by which rounding changes an equation: a few of the smallest numbers there are.
+_LEAST = 4.0 * float(np.finfo(np.float64).smallest_subnormal)
+
 
 def check_method(name: str, method: Any) -> None:
     """Raise unless a method is known."""
@@ -128,15 +131,22 @@ class System:
 
         Products probe one random direction, most of which does not matter, so all has to be seen in each equation.
         """
-        return np.abs(changes) if self.inverse is not None else np.full_like(changes, np.linalg.norm(changes))
+        return np.abs(changes) if self.inverse is not None else np.full_like(changes, _length(changes))
 
     def rounding(self) -> NDArray:
-        """Return the amounts by which rounding of x changes the equations, about; of products that were checked."""
+        """Return the amounts by which rounding of x changes the equations, about; of products that were checked.
+
+        They are zero only where x is: nothing can be told from steps of amounts that are too small for a float.
+        """
         x = self.point.x
         if self.inverse is not None:
-            return 4.0 * self.eps * (np.abs(self.inverse.matrix) @ np.abs(x))
-        share = float(np.linalg.norm(x) / np.linalg.norm(self._solved[0]))
-        return np.full_like(x, 4.0 * self.eps * math.sqrt(len(x)) * share)
+            amounts = 4.0 * self.eps * (np.abs(self.inverse.matrix) @ np.abs(x))
+            is_changed = (self.inverse.matrix != 0.0) @ (x != 0.0)
+        else:
+            share = _length(x) / _length(self._solved[0])
+            amounts = np.full_like(x, 4.0 * self.eps * math.sqrt(len(x)) * share)
+            is_changed = np.full(len(x), x.any())
+        return np.where(is_changed, np.maximum(amounts, _LEAST), amounts)
 
     def probes(self, amounts: NDArray) -> list[Probe]:
         """Return steps of x that change each equation by an amount or by four times that, and up to twice either.
@@ -288,6 +298,12 @@ def _random(count: int) -> NDArray:
     """Return numbers between 1 and 2, of either sign, the same at each call."""
     rng = np.random.default_rng(0)
     return rng.choice([-1.0, 1.0], count) * rng.uniform(1.0, 2.0, count)
+
+
+def _length(x: NDArray) -> float:
+    """Return the norm of a vector, whose squares may be too small or too large for a float."""
+    most = float(np.abs(x).max(initial=0.0))
+    return most * float(np.linalg.norm(x / most)) if 0.0 < most < math.inf else most
 
 
 def _power(sizes: NDArray) -> NDArray:

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from .. import tree
 from .._typing import NDArray
 from ..arguments import title
 from ..core.context import current
 from ..core.gradients import link_of
 from ..core.stream import Stream
+from ..core.streaming import StreamingTape
 from ..core.value import Value, wrap
 from ..errors import GradientError, ShapeError
 from ..ops import stack
@@ -20,7 +20,7 @@ from ..tensors import Tensor
 from ..transforms.loop_states import checksum, detached, tensors_of, with_tensors
 from ..transforms.loops import checkpoint_loop
 from .capturing import Watcher, alone, on_tape, tracking, undoing
-from .equations import Space, as_output, stacked_alike, tracked_copy
+from .equations import Space, leaves_in_form, tracked_copy
 from .runge_kutta import Field, Leaves, Method, step
 from .stepping import Stepper
 from .traces import Results, Trace, trace_of
@@ -39,7 +39,7 @@ class RightSide:
     def __call__(self, t: Any, y: Leaves, args: tuple[Any, ...]) -> Leaves:
         """Return the leaves of the slope."""
         out = self.function(t, self.space.as_tree(y), *args)
-        leaves = stacked_alike(self.space, out, [as_output(self.title, leaf) for leaf in tree.leaves(out)])
+        leaves = leaves_in_form(self.title, "y", self.space, out)
         shapes = [leaf.shape for leaf in leaves]
         if shapes != self.space.shapes:
             raise ShapeError(
@@ -146,7 +146,8 @@ class Trajectory:
         """Raise for a right side that reads something which has changed."""
         raise GradientError(
             f"{self.right_side.title} {what}. It reads something that has changed since the equation was solved: pass "
-            "that as an argument, or use gradient='unrolled', which runs it once."
+            "that as an argument, an array as a copy, and overwrite nothing that it reads before the derivative is "
+            "taken."
         )
 
     def record(
@@ -256,7 +257,8 @@ class _Stretch:
         parameters, outside = _aliased(self.parameters), _aliased(list(captured))
         for number in range(len(self.ends) - 1):
             inner = _aliased(parameters)
-            if captured:
+            # A stream drops what it has passed, and needs no names of its own for what is captured.
+            if captured and not any(isinstance(tape, StreamingTape) for tape in current().tapes):
                 stand_ins = dict(zip(map(link_of, captured), _aliased(outside), strict=True))
                 with Watcher([*tensors_of(state), *tensors_of(inner)], stand_ins):
                     state, taken = self._step(state, number, inner)

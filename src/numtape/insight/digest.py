@@ -17,6 +17,7 @@ from ..core.record import Gone, Record
 from ..core.reverse import collect, graph_of
 from ..core.value import Value
 from ..core.write import stamp_at
+from ..dtypes import is_float
 from ..errors import FreedError, OperandError, OverwrittenError, SavedFileError
 from ..kernels.machine import machine
 from ..serialization.replacing import replace_file
@@ -213,7 +214,9 @@ def _operand(record: Record, position: int, numbers: dict[Record, int], made: di
             return "(gone)"
         link = link.operand
     if not isinstance(link, Value):
-        return _text(link)
+        # A number is what the op made of it, however it was written and whatever the record keeps.
+        is_number = isinstance(link, int | float) and not isinstance(link, bool) and is_float(record.dtype)
+        return _text(np.asarray(link, record.dtype) if is_number else link)
     is_same = link.version is None or link.version[0].count == stamp_at(record, position)
     return f"{_name(link)} {_hash_of(link.array) if is_same else '(overwritten)'}"
 
@@ -301,6 +304,14 @@ def _compared(entry: Entry) -> list[Any]:
     return [getattr(entry, field.name) for field in dataclasses.fields(entry) if field.name != "site"]
 
 
+def _parse_entry(given: dict[str, Any]) -> Entry:
+    operands = given["operands"]
+    texts = [text for name, text in given.items() if name != "operands"]
+    if not isinstance(operands, list) or not all(isinstance(text, str) for text in (*texts, *operands)):
+        raise TypeError("a record holds something else than texts")
+    return Entry(**{**given, "operands": tuple(operands)})
+
+
 def _parse(text: str) -> Digest:
     try:
         found = json.loads(text)
@@ -314,7 +325,9 @@ def _parse(text: str) -> Digest:
             "read it with the numtape that wrote it, or write it anew."
         )
     try:
-        entries = tuple(Entry(**{**each, "operands": tuple(each["operands"])}) for each in found["records"])
+        if not isinstance(found["records"], list):
+            raise TypeError("its records are no list")
+        entries = tuple(map(_parse_entry, found["records"]))
         gradients = found.get("gradients")
         if gradients is not None:
             gradients = tuple((int(number), str(text)) for number, text in gradients)

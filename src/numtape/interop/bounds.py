@@ -6,6 +6,7 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
+from ..core.apply import is_tracked
 from ..core.context import current
 from ..core.value import Value
 from ..errors import ArgumentError, LeavesTapeError
@@ -33,7 +34,7 @@ def sides_of(name: str, layout: Layout, bounds: Any, takes_pairs: bool = False) 
     """Return bounds as `as_bounds` does, whatever the start is."""
     if bounds is None:
         return None
-    if current().grad and any(isinstance(x, Value) and x.node is not None for x in tree.leaves(bounds)):
+    if current().grad and any(isinstance(x, Value) and is_tracked(x) for x in tree.leaves(bounds)):
         raise LeavesTapeError(
             f"{name}: bounds has a tracked tensor, and its gradient would be lost; pass its detach(), or call {name} "
             "in nt.no_grad()."

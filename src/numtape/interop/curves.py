@@ -9,6 +9,7 @@ import numpy as np
 from .. import tree
 from .._typing import NDArray
 from ..arguments import title
+from ..core.apply import is_tracked
 from ..core.context import current
 from ..core.value import Value
 from ..errors import ArgumentError, LeavesTapeError, NonFiniteError, OperandError, ShapeError
@@ -82,8 +83,7 @@ def curve_fit(
 
     def residuals(parameters: Any) -> Any:
         out = function(xdata, *parameters) if is_spread else function(xdata, parameters)
-        _check_shapes(name, function, out, ydata)
-        return weigh(flat(out) - observed)
+        return weigh(flat(_like_observed(name, function, out, ydata)) - observed)
 
     residuals.__name__ = title(function)
     chosen = method or ("lm" if bounds is None else "trf")
@@ -135,7 +135,7 @@ def _names(function: Callable[..., Any], layout: Layout) -> list[str]:
 
 def _observed(ydata: Any) -> NDArray:
     given = tree.leaves(ydata)
-    if current().grad and any(isinstance(x, Value) and x.node is not None for x in given):
+    if current().grad and any(isinstance(x, Value) and is_tracked(x) for x in given):
         raise LeavesTapeError(
             "curve_fit: ydata is tracked, and its gradient would be lost. Use nt.implicit.least_squares to "
             "differentiate the answer by it, or pass its detach(), or call curve_fit in nt.no_grad()."
@@ -148,19 +148,28 @@ def _observed(ydata: Any) -> NDArray:
     return values
 
 
-def _check_shapes(name: str, function: Callable[..., Any], out: Any, ydata: Any) -> None:
-    """Raise unless the model returned what was observed, one for one: broadcasting would fit something else."""
+def _like_observed(name: str, function: Callable[..., Any], out: Any, ydata: Any) -> Any:
+    """Return what the model returned in the order of what was observed; dicts go by their keys.
+
+    Raise unless there is one for one: broadcasting would fit something else.
+    """
+    if not tree.is_leaf(out) and not tree.is_leaf(ydata):
+        try:
+            out = tree.leaves_like(ydata, out)
+        except ArgumentError as error:
+            raise ShapeError(f"{name}: {title(function)} returned another form than that of ydata; {error}") from error
     shapes = [np.shape(x) for x in tree.leaves(out)], [np.shape(x) for x in tree.leaves(ydata)]
     if shapes[0] != shapes[1]:
         got, wanted = (each[0] if len(each) == 1 else each for each in shapes)
         raise ShapeError(f"{name}: {title(function)} returned shape {got} and ydata has {wanted}; they must be equal.")
+    return out
 
 
 def _weights(sigma: Any, observed: NDArray) -> Callable[[Any], Any]:
     """Return how residuals are made to have the variance 1."""
     if sigma is None:
         return lambda residuals: residuals
-    if isinstance(sigma, Value) and sigma.node is not None:
+    if isinstance(sigma, Value) and is_tracked(sigma):
         raise LeavesTapeError("curve_fit: sigma is tracked, and its gradient would be lost; pass its detach().")
     array = np.asarray(sigma, np.float64)
     count = observed.size

@@ -15,7 +15,9 @@ from ..core.value import Value, wrap
 from ..errors import LeavesTapeError, NonFiniteError, NotConnectedError, OperandError, ShapeError
 from ..jacobians import hessian, jacobian
 from ..sparse.exits import on_tape
+from ..sparse.sparsity import sparsity
 from ..tensors import Tensor
+from .outside import depends_on_outside, watch_used
 from .vectors import Layout, flat
 
 #: For each solver of SciPy's, the one that can be differentiated through.
@@ -70,6 +72,14 @@ class VectorFunction:
             out = flat(self._values(wrap(Tensor, self.point(vector))))
         return np.asarray(out.array if isinstance(out, Value) else out, np.float64)
 
+    def _at_start(self) -> Any:
+        return self._values(wrap(Tensor, self.point(self.layout.vector)))
+
+    def check_alone(self) -> None:
+        """Raise if the function depends on a tracked tensor besides its arguments: the answer has no graph."""
+        if depends_on_outside(self._at_start):
+            self._refuse_tracked()
+
     def start(self, differentiates: bool = True) -> tuple[Any, list[Any]]:
         """Call the function where the solver will start, and raise if it cannot go on from there.
 
@@ -78,10 +88,12 @@ class VectorFunction:
         """
         name, layout = self.name, self.layout
         if not differentiates:
+            self.check_alone()
             values = self.plain(layout.vector)
             self._check_finite(values)
             return values, [wrap(Tensor, values)]
         is_asked = current().grad
+        watch_used(self._at_start)
         with entered(tapes=()), on_tape(name, self):
             inputs = Arguments(name, (layout.split(self.point(layout.vector)), *self.args), 0)
             out_tree, outs, _ = call(name, self.function, inputs, {}, False)
@@ -217,7 +229,9 @@ class Residuals(VectorFunction):
         size = self.layout.size
         if size < _LEAST_COLUMNS or size * count < _LEAST_ELEMENTS:
             return False
-        return bool(self.sparse_jacobian(self.layout.vector).nnz < _MOST_FILLED * size * count)
+        with solving():  # The pattern alone: a full matrix would be computed twice.
+            pattern = sparsity(self._flat, self.point(self.layout.vector))
+        return pattern.nnz < _MOST_FILLED * size * count
 
 
 def _first_bad(values: NDArray) -> str:

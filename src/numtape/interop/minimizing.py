@@ -79,6 +79,7 @@ def minimize(
     sides = as_bounds(name, layout, bounds, takes_pairs=True)
     kind = method.lower() if isinstance(method, str) else method
     objective.start(differentiates=kind not in _WITHOUT_GRADIENT)
+    limits = _as_constraints(optimize, layout, constraints)
     with solving():
         result = optimize.minimize(
             objective.value if kind in _WITHOUT_GRADIENT else objective.value_and_gradient,
@@ -86,7 +87,7 @@ def minimize(
             method=method,
             **_derivatives(objective, kind),
             bounds=None if sides is None else optimize.Bounds(*sides),
-            constraints=_as_constraints(optimize, layout, constraints),
+            constraints=limits,
             tol=tol,
             callback=None if callback is None else _as_callback(layout, callback),
             options=options,
@@ -143,9 +144,11 @@ def _as_constraints(optimize: Any, layout: Layout, constraints: Any) -> Any:
 def _as_constraint(optimize: Any, layout: Layout, constraint: Any) -> Any:
     if isinstance(constraint, dict) and callable(constraint.get("fun")):
         values = Residuals("minimize", constraint["fun"], layout, _as_args(constraint.get("args", ())))
+        values.check_alone()
         return {"type": constraint.get("type"), "fun": values.plain, "jac": values.jacobian}
     if isinstance(constraint, optimize.NonlinearConstraint):
         values = Residuals("minimize", constraint.fun, layout, ())
+        values.check_alone()
         return optimize.NonlinearConstraint(
             values.plain,
             constraint.lb,

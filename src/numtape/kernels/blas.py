@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import ArgumentError
+
 #: How libraries call the functions that set and return their threads. Builds rename OpenBLAS' own by a prefix and a
 #: suffix, so that several can live in one process.
 _SPELLINGS = [
@@ -82,6 +84,39 @@ def threads() -> int | None:
     """Return how many threads BLAS may use now, or None if it cannot be asked."""
     found = library()
     return None if found is None else found.threads()
+
+
+def get_num_threads() -> int:
+    """Return how many threads matrix products and numtape's own kernels may use.
+
+    Example:
+        >>> nt.get_num_threads() >= 1
+        True
+    """
+    return threads() or 1
+
+
+def set_num_threads(count: int) -> None:
+    """Let matrix products and numtape's own kernels use at most so many threads, in all of the process.
+
+    Threads of NumPy's BLAS and ours are meant; those of oneDNN are set by OMP_NUM_THREADS.
+
+    Example:
+        >>> before = nt.get_num_threads()
+        >>> nt.set_num_threads(1)
+        >>> nt.get_num_threads()
+        1
+        >>> nt.set_num_threads(before)
+    """
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise ArgumentError(f"set_num_threads: the number of threads is {count!r}; it must be a positive integer.")
+    found = library()
+    if found is None:
+        raise ArgumentError(
+            "set_num_threads: the BLAS library that NumPy uses does not let its threads be set; set "
+            "OPENBLAS_NUM_THREADS, or what it is called there, before Python starts."
+        )
+    found.set_threads(int(count))
 
 
 def can_be_single() -> bool:

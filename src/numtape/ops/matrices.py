@@ -52,10 +52,15 @@ def _outer(column: Array, row: Array) -> Array:
     return out
 
 
+def _scaled(g: Array, vector: Array) -> Array:
+    """Return a vector times a number; in the dtype of both, where a number alone would leave a half vector half."""
+    return g * vector if g.dtype == vector.dtype else g[None] * vector
+
+
 def _matmul_a(g: Array, a_shape: Shape, b: Array) -> Array:
     # d(ab) = da b: the cotangent of a is g times the transpose of b, vectors taken as rows (a) and columns (b).
     if len(b.shape) == 1:
-        return _outer(g, b) if len(a_shape) > 1 else g * b
+        return _outer(g, b) if len(a_shape) > 1 else _scaled(g, b)
     if len(a_shape) == 1:
         return _product(b, g) if len(b.shape) == 2 else _product(b, g[..., None])[..., 0]
     rows, inner, columns = a_shape[-2], a_shape[-1], b.shape[-1]
@@ -70,7 +75,7 @@ def _matmul_b(g: Array, b_shape: Shape, a: Array) -> Array:
     if len(a.shape) == 1:
         if len(b_shape) == 2:
             return _outer(a, g)
-        return a[:, None] * g[..., None, :] if len(b_shape) > 1 else g * a
+        return a[:, None] * g[..., None, :] if len(b_shape) > 1 else _scaled(g, a)
     if len(b_shape) == 1 and len(a.shape) == 2:
         # No record of a transpose: the cotangent of the matrix then comes in its order of elements.
         return _product(g, a)

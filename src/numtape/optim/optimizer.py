@@ -10,7 +10,7 @@ from ..errors import ArgumentError, GradientError, OperandError
 from ..gradient_clipping import clip_grad_norm, clip_grad_value
 from ..gradients import Gradients
 from ..tensors import Tensor
-from ..transforms.unscaling import at_work, check_step
+from ..transforms.unscaling import check_step
 from .pairing import gradients_for, is_model, is_overflow, is_pairs, listed, split_pairs
 from .parameters import (
     Parameters,
@@ -226,7 +226,7 @@ class Optimizer:
 
     def _apply(self, title: str, params: Parameters, grads: Any) -> None:
         jobs = self._jobs(title, params, grads)
-        if at_work and grads is None:
+        if grads is None:
             check_step(title, (param for _, pairs in jobs for param, _ in pairs))
         self._updates.apply(jobs, self.state)
 

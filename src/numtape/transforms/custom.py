@@ -74,7 +74,8 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The function returns a pair: its value (a tensor or a tuple of tensors), and a pull function that takes the
     cotangent of the value (a tuple for a tuple) and returns the cotangent of the argument, or a tuple with one for each
-    argument that holds float tensors or arrays; None stands for zeros. Other arguments are passed on as they are.
+    argument that holds float tensors or arrays; None stands for zeros. The cotangent of a tree has its form, and those
+    in a dict go by their keys. Other arguments are passed on as they are.
 
     On the tape it is one op. Forward mode transposes the pull function, so that must be linear there. The function
     runs again when its derivative is taken: it must return the same for the same arguments. Random numbers of nt
@@ -282,10 +283,11 @@ class _CustomGradient:
             )
         found: list[Any] = []
         for i, part in zip(holders, pulled, strict=True):
-            found += self._of_argument(call.names[i], part, operands[len(found) : len(found) + counts[i]])
+            found += self._of_argument(call, i, part, operands[len(found) : len(found) + counts[i]])
         return found
 
-    def _of_argument(self, argument: str, part: Any, operands: Sequence[Any]) -> list[Any]:
+    def _of_argument(self, call: _Call, index: int, part: Any, operands: Sequence[Any]) -> list[Any]:
+        argument = call.names[index]
         if part is None:
             return [np.zeros(x.shape, x.dtype) for x in operands]
         leaves = tree.leaves(part)
@@ -294,6 +296,8 @@ class _CustomGradient:
                 f"{self.name}: its pull function returned {len(leaves)} cotangents for argument {argument!r}, which "
                 f"holds {len(operands)} tensors; return a tree of its form."
             )
+        if len(leaves) > 1 or isinstance(part, dict):
+            leaves = self._in_form(call, index, part)
         checked = [x if isinstance(x, Value) else np.asarray(x) for x in leaves]
         for leaf, operand in zip(checked, operands, strict=True):
             if leaf.shape != operand.shape:
@@ -302,6 +306,17 @@ class _CustomGradient:
                     f"{argument!r} of shape {operand.shape}; they must be equal."
                 )
         return checked
+
+    def _in_form(self, call: _Call, index: int, part: Any) -> list[Any]:
+        """Return cotangents in the order of the operands in an argument; dicts go by their keys."""
+        form = tree.map(lambda leaf: leaf if leaf is _OPERAND else None, call.values[index])
+        try:
+            return tree.leaves_like(form, _with_gaps(form, part))
+        except ArgumentError as error:
+            raise ArgumentError(
+                f"{self.name}: its pull function returned another form than that of argument {call.names[index]!r}; "
+                f"{error}"
+            ) from error
 
     def _push(self, t: Any, operands: tuple[Any, ...], index: int, call: _Call) -> Any:
         """Return the tangent of the value, by transposing the pull function."""
@@ -378,6 +393,14 @@ def _random_from(start: Stream, may_advance: bool = False) -> Iterator[None]:
         yield
     finally:
         thread.stream = before
+
+
+def _with_gaps(form: Any, part: Any) -> Any:
+    """Return the cotangents of an argument with None at keys that were left out, since no operand is there."""
+    if not isinstance(form, dict) or not isinstance(part, dict):
+        return part
+    found = {key: None for key, value in form.items() if not tree.leaves(value)}
+    return found | {key: _with_gaps(form.get(key), value) for key, value in part.items()}
 
 
 def _leaf_name(value: Value) -> str:

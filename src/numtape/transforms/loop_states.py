@@ -11,7 +11,7 @@ from ..core.binomial import best_step, reach
 from ..core.stream import Stream, thread_stream
 from ..core.value import Value, wrap
 from ..dtypes import is_float
-from ..errors import OperandError
+from ..errors import ArgumentError, OperandError
 from ..tensors import Tensor
 
 
@@ -127,6 +127,10 @@ def check_state(before: Any, after: Any, number: int) -> None:
             f"checkpoint_loop: step {number} returned a state of {len(new)} parts, and got one of {len(old)}; a step "
             "returns a state of the same form."
         )
+    try:
+        new = tree.leaves_like(before, after)  # Dicts go by their keys.
+    except ArgumentError as error:
+        raise OperandError(f"checkpoint_loop: step {number} returned a state of another form; {error}") from error
     for a, b in zip(old, new, strict=True):
         if _is_moved(a) and not (_is_moved(b) and a.shape == b.shape and a.dtype == b.dtype):
             got = f"a tensor of shape {b.shape} and dtype {b.dtype}" if isinstance(b, Value) else type(b).__name__

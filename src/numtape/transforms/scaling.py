@@ -24,13 +24,14 @@ from .scaler_settings import as_backoff, as_count, as_growth, as_scale, check_bo
 from .unscaling import (
     Statistics,
     Step,
-    at_work,
     check_not_late,
+    check_not_mixed,
     check_not_scaled,
     check_unscaled,
     graph_behind,
     is_spent,
     mark_scaled,
+    mark_unscaled,
     parameters_of,
     spent_gradients,
     unscale_gradient,
@@ -82,16 +83,13 @@ class LossScaler:
         #: as in `_spent`: a backward of that loss would add to them what is not unscaled.
         self._late: set[int] = set()
         self._early: dict[int, tuple[weakref.ref[Value], int]] = {}
-        #: The gradients that losses have delivered and that are not unscaled, as in `_spent`.
-        self._delivered: dict[int, tuple[weakref.ref[Value], int]] = {}
-        at_work.discard(self)
         #: What batch normalisation has changed on the way to losses.
         self._statistics = Statistics()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy continues from: all but the step that is under way, which belongs to this process."""
         fresh: dict[str, Any] = {"_is_scaled": False, "_loss": None, "_late": set(), "_statistics": Statistics()}
-        none = ("_steps", "_spent", "_unscaled", "_watched", "_early", "_delivered")
+        none = ("_steps", "_spent", "_unscaled", "_watched", "_early")
         return {**self.__dict__, **fresh, **{name: {} for name in none}}
 
     def get_scale(self) -> float:
@@ -110,7 +108,7 @@ class LossScaler:
             tensor(16.)
         """
         check_unscaled(f"{type(self).__name__}.scale", self._watched, self._unscaled)
-        losses = tree.leaves(loss)
+        losses: list[Any] = [None] if loss is None else tree.leaves(loss)
         for each in losses:
             if not isinstance(each, Value):
                 raise OperandError(f"LossScaler.scale: wants the loss tensor, not {type(each).__name__}.")
@@ -125,15 +123,6 @@ class LossScaler:
         self._watched = {**behind, **self._watched}
         return tree.map(lambda each: mark_scaled(self._times_scale(each), self), loss)
 
-    def on_delivered(self, leaves: Sequence[Value]) -> None:
-        """Note what the backward of a scaled loss has added to the gradients of leaves."""
-        self._delivered.update(spent_gradients(leaves))
-        at_work.add(self)
-
-    def has_scaled(self, parameter: Value) -> bool:
-        """Say whether a parameter has a gradient as the backward of a scaled loss has left it."""
-        return is_spent(parameter, self._delivered)
-
     def _times_scale(self, loss: Any) -> Any:
         return (loss.astype(float32) if loss.dtype in HALF_DTYPES else loss) * self._scale
 
@@ -143,7 +132,8 @@ class LossScaler:
         The gradients of half parameters become float32, since the half type may not hold what scaling has saved.
 
         Raises:
-            GradientError: if that was done already, there is nothing to unscale, or an optimizer stepped by itself.
+            GradientError: if that was done already, there is nothing to unscale, an optimizer stepped by itself, or a
+                scaled loss was added to the gradients of an earlier step.
         """
         title = f"{type(self).__name__}.unscale"
         kind = type(optimizer).__name__
@@ -168,12 +158,14 @@ class LossScaler:
                 f"{title}: the gradients of this {kind} are those of the last step; call scaler.scale(loss).backward() "
                 "first."
             )
+        if self._scale != 1.0:
+            check_not_mixed(title, [p for p in with_gradient if id(p) not in self._unscaled])
         for parameter in with_gradient:
-            self._delivered.pop(id(parameter), None)
             if id(parameter) not in self._unscaled:
                 # What no backward of this step has reached is unscaled already.
                 factor = 1.0 if is_spent(parameter, self._spent) else 1.0 / self._scale
                 self._unscaled[id(parameter)] = (parameter, unscale_gradient(parameter, factor))
+        mark_unscaled(with_gradient, is_new=True)
         overflow = not all(self._unscaled[id(parameter)][1] for parameter in with_gradient)
         self._steps[id(optimizer)] = Step(optimizer, overflow)
 
@@ -204,8 +196,11 @@ class LossScaler:
         if known is None:
             self.unscale(optimizer)
             known = self._steps[id(optimizer)]
-        check_not_late(title, [p for p in parameters_of(title, optimizer) if id(p) in self._late], self._early)
+        parameters = parameters_of(title, optimizer)
+        check_not_late(title, [p for p in parameters if id(p) in self._late], self._early)
         result = None if known.overflow else optimizer.step(*args, **kwargs)
+        # They may have been clipped since.
+        mark_unscaled(parameters)
         known.has_stepped = True
         return result
 

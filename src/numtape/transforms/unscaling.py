@@ -8,6 +8,7 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.gradients import link_of
+from ..core.marks import Mark, marks, writes_to
 from ..core.record import Record, note
 from ..core.reverse import collect, graph_of
 from ..core.value import Value, wrap
@@ -16,9 +17,6 @@ from ..dtypes import HALF_DTYPES
 from ..errors import GradientError, OperandError
 from ..kernels.halves import to_float32
 from .overflow import is_finite
-
-#: The scalers whose losses have delivered gradients since their last update.
-at_work: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Step:
@@ -116,6 +114,7 @@ def is_spent(parameter: Value, spent: dict[int, tuple[weakref.ref[Value], int]])
 def mark_scaled(loss: Value, scaler: Any) -> Value:
     """Note at the record of a loss who scaled it, and return the loss: no tape may scale it once more."""
     if type(loss.node) is Record:
+        marks.is_in_use = True
         note(loss.node).scaler = weakref.ref(scaler)
     return loss
 
@@ -128,6 +127,24 @@ def check_not_scaled(title: str, targets: Sequence[Value]) -> None:
             f"{title}: this tape scales losses by itself, and the loss was scaled before, by scaler.scale(loss); "
             "give the tape the loss itself."
         )
+
+
+def mark_unscaled(parameters: Iterable[Value], is_new: bool = False) -> None:
+    """Note that the gradients of parameters are unscaled; `is_new` says that this was done now, whatever was noted."""
+    for parameter in parameters:
+        gradient = parameter.extras.grad if parameter.extras is not None else None
+        if gradient is not None and (is_new or marks.of(gradient) is None):
+            marks.put(gradient, Mark.UNSCALED)
+
+
+def check_not_mixed(title: str, parameters: Iterable[Value]) -> None:
+    """Raise if one of these parameters has a gradient of an earlier step, to which a scaled loss was added."""
+    for parameter in parameters:
+        if parameter.extras is not None and marks.of(parameter.extras.grad) is Mark.MIXED:
+            raise GradientError(
+                f"{title}: the gradient of {name_of(parameter)} was unscaled in an earlier step, and a scaled loss was "
+                "added to it since; call optimizer.zero_grad() before backward()."
+            )
 
 
 def check_not_late(title: str, late: Sequence[Value], early: dict[int, tuple[weakref.ref[Value], int]]) -> None:
@@ -152,19 +169,13 @@ def check_unscaled(title: str, watched: dict[int, tuple[weakref.ref[Value], int]
 
 
 def check_step(title: str, parameters: Iterable[Value]) -> None:
-    """Raise if one of the parameters that are to be updated has a gradient as a scaled loss has left it."""
-    scalers = list(at_work)
-    for parameter in parameters:
-        if any(scaler.has_scaled(parameter) for scaler in scalers):
+    """Raise if one of the parameters that are to be updated has a gradient that a scaled loss was added to."""
+    for parameter in parameters if marks.is_in_use else ():
+        if parameter.extras is not None and marks.is_scaled(parameter.extras.grad):
             raise GradientError(
                 f"{title}: the gradient of {name_of(parameter)} is that of a scaled loss, and was never unscaled; call "
                 "scaler.step(optimizer) instead of optimizer.step()."
             )
-
-
-def writes_to(value: Value) -> int:
-    """Return how often the memory of a tensor was written to."""
-    return value.version[0].count if value.version is not None else 0
 
 
 def name_of(parameter: Value) -> str:

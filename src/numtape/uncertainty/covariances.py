@@ -6,6 +6,7 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
+from ..core.apply import is_tracked
 from ..core.context import current
 from ..core.value import Value
 from ..errors import ArgumentError, OperandError, ShapeError
@@ -15,7 +16,7 @@ from ..interop.vectors import Layout
 def as_array(name: str, title: str, given: Any) -> NDArray:
     """Return numbers that are not differentiated as a float64 array."""
     if isinstance(given, Value):
-        if given.node is not None:
+        if is_tracked(given):
             raise OperandError(
                 f"{name}: {title} is a tracked tensor, but it is taken as a constant; pass its detach()."
             )
@@ -33,7 +34,7 @@ def check_constant(name: str, title: str, given: Any) -> None:
     if not current().grad or hasattr(given, "named_parameters"):
         return
     for leaf in tree.leaves(given):
-        if isinstance(leaf, Value) and leaf.node is not None:
+        if isinstance(leaf, Value) and is_tracked(leaf):
             raise OperandError(
                 f"{name}: {title} has a tracked tensor, but it is taken as a constant; pass its detach(), or call "
                 f"{name} in nt.no_grad()."
@@ -41,7 +42,7 @@ def check_constant(name: str, title: str, given: Any) -> None:
 
 
 def as_covariance(name: str, layout: Layout, covariance: Any, errors: Any) -> NDArray:
-    """Return the covariance matrix of the elements of a tree.
+    """Return the covariance matrix of the elements of a tree; of independent ones, the vector of their variances.
 
     Args:
         name: of the function, for messages.
@@ -52,7 +53,7 @@ def as_covariance(name: str, layout: Layout, covariance: Any, errors: Any) -> ND
     if (covariance is None) == (errors is None):
         raise ArgumentError(f"{name}: give either covariance, a matrix, or errors, a tree of standard deviations.")
     if covariance is None:
-        return np.diag(_deviations(name, layout, errors) ** 2)
+        return _deviations(name, layout, errors) ** 2
     matrix = as_array(name, "covariance", covariance)
     size = layout.size
     if matrix.shape != (size, size):
@@ -101,8 +102,16 @@ def _deviations(name: str, layout: Layout, errors: Any) -> NDArray:
     return vector
 
 
-def variances(name: str, jacobian: NDArray, covariance: NDArray) -> NDArray:
-    """Return the diagonal of ``J C J^T`` without the rest of it."""
+def variances(name: str, jacobian: Any, covariance: NDArray) -> NDArray:
+    """Return the diagonal of ``J C J^T`` without the rest of it.
+
+    Args:
+        name: of the function, for messages.
+        jacobian: a matrix, dense or sparse; sparse only with a vector of variances.
+        covariance: a matrix, or a vector of variances.
+    """
+    if covariance.ndim == 1:
+        return np.asarray(jacobian**2 @ covariance)
     terms = (jacobian @ covariance) * jacobian
     found = terms.sum(axis=1)
     # A sum of terms of both signs may be below zero by rounding; by more, the matrix was no covariance.

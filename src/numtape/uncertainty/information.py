@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
+from ..arguments import title
 from ..errors import ArgumentError, LinearAlgebraError, ShapeError
 from ..interop.functions import Residuals, solving
 from ..interop.vectors import Layout
@@ -61,7 +62,19 @@ def _empirical(function: Callable[..., Any], layout: Layout, data: Any) -> NDArr
             rows = tree.leaves(per_sample_gradients(function, point, *chunk))
         gradients = np.concatenate([np.asarray(x, np.float64).reshape(len(x), -1) for x in rows], axis=1)
         total += gradients.T @ gradients
+    if count:
+        _check_alone(function, layout, samples)
     return total
+
+
+def _check_alone(function: Callable[..., Any], layout: Layout, samples: tuple[Any, ...]) -> None:
+    """Raise if the log-likelihood of the first sample depends on a tracked tensor besides the parameters."""
+
+    def first(parameters: Any) -> Any:
+        return function(parameters, *tree.map(lambda x: x[0], samples))
+
+    first.__name__ = title(function)
+    Residuals("fisher_information", first, layout, ()).check_alone()
 
 
 def _gaussian(name: str, function: Callable[..., Any], layout: Layout, noise: Any) -> NDArray:

@@ -19,6 +19,9 @@ from ..streams import Generator
 #: How near to the mode, in standard deviations, the last step must be, and how many there may be.
 _NEAR = 1e-5
 _MOST_STEPS = 50
+#: How often to search, each time from where the last search ended and in its units; and how long a step may be there.
+_CLIMBS = 2
+_FARTHEST = 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +60,8 @@ class Laplace:
 def laplace(log_density: Callable[..., Any], x0: Any, args: tuple[Any, ...] = ()) -> Laplace:
     """Approximate a density by the Gaussian at its mode: mode, covariance, and the logarithm of its integral.
 
-    The mode is found by Newton's method in a trust region, with exact Hessians. Needs SciPy.
+    The mode is found by Newton's method in a trust region, with exact Hessians, whatever the units of the parameters.
+    Needs SciPy.
 
     Args:
         log_density: takes a tree of tensors, and `args`, and returns the logarithm of the density, which need not be
@@ -86,28 +90,51 @@ def laplace(log_density: Callable[..., Any], x0: Any, args: tuple[Any, ...] = ()
     objective = Objective(name, negative, layout, args if isinstance(args, tuple) else (args,))
     objective.start()
     optimize = scipy_part(name, "optimize")
-    try:
-        with solving(), np.errstate(over="ignore", invalid="ignore"):
-            found = optimize.minimize(
-                objective.value_and_gradient,
-                layout.vector,
-                jac=True,
-                hess=objective.hessian,
-                method="trust-exact",
-                options={"gtol": 1e-8, "maxiter": 1000},
-            )
-    except ValueError as error:
-        # At a kink the trust region shrinks to nothing, and SciPy divides by its radius.
-        if "infs or NaNs" not in str(error):
-            raise
-        raise _no_mode(objective) from error
-    vector, factor = _settled(objective, found.x)
+    vector = layout.vector
+    for _ in range(_CLIMBS):
+        vector = _climbed(optimize, objective, vector)
+    vector, factor = _settled(objective, vector)
     value, _ = objective.value_and_gradient(vector)
     inverse = np.linalg.inv(factor)
     covariance = inverse.T @ inverse
     evidence = -value + 0.5 * layout.size * math.log(2 * math.pi) - float(np.log(np.diagonal(factor)).sum())
     errors = layout.results(np.sqrt(np.diagonal(covariance)))
     return Laplace(layout.results(vector), -value, errors, evidence, covariance, layout.names, layout, vector)
+
+
+def _climbed(optimize: Any, objective: Objective, start: NDArray) -> NDArray:
+    """Return where a search from a start ended, and measures each element by how the function changes there."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        unit = _units(objective, start)
+
+    def value_and_gradient(z: NDArray) -> tuple[float, NDArray]:
+        value, gradient = objective.value_and_gradient(unit * z)
+        # SciPy goes back from what is infinite, but not from NaN.
+        return np.inf if np.isnan(value) else value, gradient * unit
+
+    try:
+        with solving(), np.errstate(over="ignore", invalid="ignore"):
+            found = optimize.minimize(
+                value_and_gradient,
+                start / unit,
+                jac=True,
+                hess=lambda z: objective.hessian(unit * z) * np.outer(unit, unit),
+                method="trust-exact",
+                options={"gtol": 1e-8, "maxiter": 1000, "max_trust_radius": _FARTHEST},
+            )
+    except ValueError as error:
+        # At a kink the trust region shrinks to nothing, and SciPy divides by its radius.
+        if "infs or NaNs" not in str(error):
+            raise
+        raise _no_mode(objective) from error
+    return np.asarray(unit * found.x)
+
+
+def _units(objective: Objective, vector: NDArray) -> NDArray:
+    """Return for each element how far it must go to change the function by about 1; 1 where the function is flat."""
+    slopes = np.abs(objective.value_and_gradient(vector)[1])
+    changes = np.maximum(slopes, np.sqrt(np.abs(np.diagonal(objective.hessian(vector)))))
+    return np.asarray(1.0 / np.where((changes > 0.0) & np.isfinite(changes), changes, 1.0))
 
 
 def _settled(objective: Objective, vector: NDArray) -> tuple[NDArray, NDArray]:

@@ -9,9 +9,13 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
+from ..errors import MissingExtraError
 from ..interop.functions import Residuals
 from ..interop.vectors import Layout
 from .covariances import as_covariance, check_constant, variances
+
+#: From so many results on, a sparse Jacobian may pay; a few rows are a few reverse sweeps.
+_LEAST_ROWS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,18 +26,28 @@ class Propagated:
     value: Any
     #: Its standard deviations, in the same structure.
     errors: Any
-    #: The Jacobian, with a row for each element of the value and a column for each of the argument.
-    jacobian: NDArray = field(repr=False)
-    #: The covariance of the argument.
-    given: NDArray = field(repr=False)
+    #: The Jacobian, dense or sparse, and the covariance of the argument, or the vector of its variances.
+    _jacobian: Any = field(repr=False)
+    _given: NDArray = field(repr=False)
     #: What the elements of the value are called.
     names: list[str] = field(repr=False)
 
     @functools.cached_property
+    def jacobian(self) -> NDArray:
+        """The Jacobian, with a row for each element of the value and a column for each of the argument."""
+        return _dense(self._jacobian)
+
+    @functools.cached_property
+    def given(self) -> NDArray:
+        """The covariance of the argument."""
+        return np.diag(self._given) if self._given.ndim == 1 else self._given
+
+    @functools.cached_property
     def covariance(self) -> NDArray:
         """The covariance of the elements of the value, ``J C J^T``."""
-        found = self.jacobian @ self.given @ self.jacobian.T
-        return np.asarray(0.5 * (found + found.T))
+        scaled = self._jacobian * self._given if self._given.ndim == 1 else self._jacobian @ self._given
+        found = scaled @ self._jacobian.T
+        return _dense(0.5 * (found + found.T))
 
     def __str__(self) -> str:
         width = max(map(len, self.names))
@@ -56,7 +70,8 @@ def propagate(function: Callable[..., Any], x: Any, covariance: Any = None, *, e
 
     Returns:
         A `Propagated`: `value` and `errors` in the structure of what the function returns, `covariance` of all of its
-        elements, and the `jacobian`.
+        elements, and the `jacobian`. With many inputs and results of which each depends on few, the last two are made
+        when they are asked for: `errors` alone take little memory.
 
     Example:
         >>> area = lambda p: p["width"] * p["height"]
@@ -70,12 +85,27 @@ def propagate(function: Callable[..., Any], x: Any, covariance: Any = None, *, e
     given = as_covariance(name, layout, covariance, errors)
     values = Residuals(name, function, layout, ())
     out_tree, outs = values.start()
-    jacobian = values.jacobian(layout.vector)
     vector = np.concatenate([out.array.ravel() for out in outs])
+    jacobian = _jacobian_of(values, len(vector), may_be_sparse=given.ndim == 1)
     deviations = np.sqrt(variances(name, jacobian, given))
     value = _plain(values.as_returned(out_tree, outs, vector))
     names = Layout(name, "value", value).names
     return Propagated(value, _plain(values.as_returned(out_tree, outs, deviations)), jacobian, given, names)
+
+
+def _jacobian_of(values: Residuals, count: int, may_be_sparse: bool) -> Any:
+    """Return the Jacobian of `count` values: sparse if it may be, if that pays and SciPy is there."""
+    vector = values.layout.vector
+    try:
+        if may_be_sparse and count >= _LEAST_ROWS and values.is_sparse(count):
+            return values.sparse_jacobian(vector)
+    except MissingExtraError:
+        pass
+    return values.jacobian(vector)
+
+
+def _dense(matrix: Any) -> NDArray:
+    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix)
 
 
 def _plain(value: Any) -> Any:
