@@ -213,6 +213,36 @@ def test_the_graph_behind_a_tensor_has_a_digest_without_a_tape():
     assert str(caught.value) == "digest: wants a tensor, a tape or a list of records, not int."
 
 
+def test_what_was_recorded_before_the_tape_was_entered_counts_as_well():
+    def late(scale):
+        w = nt.tensor([[0.0, 0.0]], requires_grad=True, name="w")
+        h = nt.tensor([[1.0 * scale], [2.0]]) @ w
+        with nt.Tape() as tape:
+            loss = nt.mse_loss(h, nt.ones(2, 2))
+        return tape.digest(loss)
+
+    difference = nt.diff_digests(late(1), late(9))
+    assert (difference.kind, difference.op) == ("operands", "matmul")
+
+    def never(x):
+        tape = nt.Tape()
+        x = nt.tensor(x, requires_grad=True)
+        return tape.digest(nt.exp(x * x))
+
+    assert nt.diff_digests(never(1.0), never(2.0)).kind == "operands"
+    assert never(1.0) == never(1.0)
+
+
+def test_an_operand_from_before_the_tape_is_made_again():
+    def run(k):
+        h = nt.tensor([1.0, 2.0], requires_grad=True) * k
+        with nt.Tape() as tape:
+            nt.relu(h).sum()
+        return tape.digest()
+
+    assert nt.diff_digests(run(-1.0), run(-3.0)).kind == "operands"
+
+
 def test_a_closed_tape_says_so():
     tape = nt.Tape()
     tape.close()

@@ -176,16 +176,18 @@ def test_a_parameter_beside_a_scaled_loss_may_be_stepped_with():
         one.step()
 
 
-def test_gradients_that_are_handed_back_are_taken_as_they_are():
+def test_gradients_that_are_handed_back_are_known_too_and_what_is_made_of_them_is_taken_as_it_is():
     w, optimizer, scaler = make(init_scale=8.0, lr=0.125)
     with nt.Tape() as tape:
         loss = scaler.scale(w.sum())
     gradient = tape.gradient(loss, w)
-    optimizer.step([gradient])
-    assert w.tolist() == [0.0, 1.0]
+    with pytest.raises(nt.errors.GradientError, match="is that of a scaled loss, and was never unscaled"):
+        optimizer.step([gradient])
+    optimizer.step([gradient / 8.0])
+    assert w.tolist() == [0.875, 1.875]
     nt.accumulate_gradients([gradient / 8.0], [w])
     optimizer.step()
-    assert w.tolist() == [-0.125, 0.875]
+    assert w.tolist() == [0.75, 1.75]
 
 
 def test_a_tape_that_scales_by_itself_leaves_gradients_unscaled():
@@ -240,8 +242,8 @@ def test_a_scaled_loss_that_is_added_to_the_gradients_of_an_earlier_step_is_an_e
     with pytest.raises(nt.errors.GradientError) as error:
         scaler.step(optimizer)
     assert str(error.value) == (
-        "DynamicScaler.unscale: the gradient of parameter 'w' was unscaled in an earlier step, and a scaled loss was "
-        "added to it since; call optimizer.zero_grad() before backward()."
+        "DynamicScaler.unscale: the gradient of parameter 'w' is the sum of scaled and unscaled ones, of an earlier "
+        "step or of another loss; call optimizer.zero_grad() before backward(), and scale all losses or none."
     )
     with pytest.raises(nt.errors.GradientError, match="is that of a scaled loss, and was never unscaled"):
         optimizer.step()
@@ -258,7 +260,7 @@ def test_a_plain_loss_in_between_does_not_hide_that():
     one_step(w, optimizer, scaler)
     w.sum().backward()
     scaler.scale(w.sum()).backward()
-    with pytest.raises(nt.errors.GradientError, match="was unscaled in an earlier step, and a scaled loss was added"):
+    with pytest.raises(nt.errors.GradientError, match="is the sum of scaled and unscaled ones"):
         scaler.unscale(optimizer)
 
 
@@ -368,3 +370,97 @@ def test_plain_losses_beside_a_scaler_are_none_of_its_business():
     (a * a).sum().backward()
     one.step()
     np.testing.assert_allclose(a.tolist(), [0.8], rtol=1e-6)
+
+
+def test_an_unscaled_loss_that_is_added_to_a_scaled_one_is_an_error():
+    w, optimizer, scaler = make(init_scale=8.0)
+    scaler.scale(w.sum()).backward()
+    with nt.GradientTape.with_amp_config(amp()) as tape:
+        loss = w.sum()
+    tape.backward(loss)
+    with pytest.raises(nt.errors.GradientError, match="is the sum of scaled and unscaled ones"):
+        scaler.step(optimizer)
+
+
+def by_another_step(p, q, r, first, second, scaler):
+    scaler.scale(r.sum()).backward()
+    scaler.step(second)
+    scaler.update()
+    return scaler
+
+
+def by_a_restart(p, q, r, first, second, scaler):
+    scaler.load_state_dict(scaler.state_dict())
+    return scaler
+
+
+def by_another_scaler(p, q, r, first, second, scaler):
+    return nt.LossScaler.Static(8.0)
+
+
+@pytest.mark.parametrize("pass_on", [by_another_step, by_a_restart, by_another_scaler])
+def test_a_gradient_that_no_backward_reaches_stays_unscaled_however_long_ago_that_was(pass_on):
+    p, q, r = (nt.ones(1, requires_grad=True) for _ in range(3))
+    first, second, scaler = nt.optim.SGD([p, q], lr=0.1), nt.optim.SGD([r], lr=0.1), nt.LossScaler.Static(8.0)
+    scaler.scale((p + q).sum()).backward()
+    scaler.step(first)
+    scaler.update()
+    q.grad = None
+    scaler = pass_on(p, q, r, first, second, scaler)
+    scaler.scale(q.sum()).backward()
+    scaler.step(first)
+    scaler.update()
+    assert p.grad.tolist() == [1.0]
+    np.testing.assert_allclose(p.numpy(), 0.8, rtol=1e-6)
+
+
+# Programs that are right.
+
+
+def test_gradients_come_first_and_steps_afterwards():
+    actor, critic = (nt.ones(2, requires_grad=True) for _ in range(2))
+    for_actor, for_critic = nt.optim.SGD([actor], lr=0.1), nt.optim.SGD([critic], lr=0.1)
+    one, other = nt.GradScaler(), nt.GradScaler()
+    for _ in range(2):
+        for_actor.zero_grad()
+        one.scale(-(actor * critic).sum()).backward()
+        for_critic.zero_grad()
+        other.scale((critic * critic).sum()).backward()
+        other.step(for_critic)
+        other.update()
+        one.step(for_actor)
+        one.update()
+    np.testing.assert_allclose(critic.numpy(), 0.64, rtol=1e-6)
+    np.testing.assert_allclose(actor.numpy(), 1.18, rtol=1e-6)
+
+
+def test_weights_may_be_written_between_the_backward_and_the_step():
+    w, optimizer, scaler = make(init_scale=8.0, lr=1.0)
+    for _ in range(2):
+        optimizer.zero_grad()
+        scaler.scale((w * w).sum()).backward()
+        with nt.no_grad():
+            w /= nt.norm(w)
+        scaler.step(optimizer)
+        scaler.update()
+    assert np.isfinite(w.numpy()).all()
+
+
+def test_a_run_goes_on_after_it_was_rolled_back():
+    w, optimizer, scaler = make(init_scale=8.0, lr=0.25)
+    scaler.scale(w.sum())
+    with nt.no_grad():
+        w.copy_(nt.tensor([3.0, 4.0]))
+    for _ in range(2):
+        one_step(w, optimizer, scaler)
+    assert w.tolist() == [2.5, 3.5]
+
+
+def test_a_gradient_may_be_unscaled_by_hand_and_a_scaled_loss_be_looked_at():
+    w, optimizer, scaler = make(init_scale=8.0, lr=0.25)
+    for _ in range(2):
+        with nt.Tape() as tape:
+            loss = scaler.scale(w.sum())
+        optimizer.step([tape.gradient(loss, w) / 8.0])
+        assert scaler.scale(w.sum()).item() == 8.0 * w.sum().item()
+    assert w.tolist() == [0.5, 1.5]

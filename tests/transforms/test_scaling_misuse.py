@@ -65,7 +65,10 @@ def test_gradients_that_are_never_unscaled_are_noticed(dtype):
     w = nt.tensor([1.0], dtype=dtype, requires_grad=True, name="w")
     optimizer, scaler = nt.optim.SGD([w], lr=1e-6), nt.LossScaler.Dynamic(1024.0)
     scaler.scale(w.sum()).backward()
-    optimizer.apply_gradients([w.grad])
+    with pytest.raises(nt.errors.GradientError, match="is that of a scaled loss, and was never unscaled"):
+        optimizer.apply_gradients([w.grad])
+    with nt.no_grad():
+        w -= 1e-6 * w.grad
     with pytest.raises(nt.errors.GradientError) as error:
         scaler.scale(w.sum())
     assert str(error.value) == (
@@ -192,11 +195,13 @@ def test_a_parameter_that_is_updated_by_hand_beside_another_is_noticed_at_every_
         other.step()
     with nt.no_grad():
         b -= 0.1 * b.grad
+    if is_first:
+        scaler.step(one)
     with pytest.raises(nt.errors.GradientError) as error:
-        scaler.step(one) if is_first else scaler.update()
+        scaler.update()
     assert str(error.value) == (
-        f"DynamicScaler.{'unscale' if is_first else 'update'}: parameter 'b' was updated since its loss was scaled, "
-        "but its gradient was never unscaled; call scaler.step(optimizer) instead of optimizer.step()."
+        "DynamicScaler.update: parameter 'b' was updated since its loss was scaled, but its gradient was never "
+        "unscaled; call scaler.step(optimizer) instead of optimizer.step()."
     )
 
 
@@ -245,10 +250,21 @@ def test_a_tape_that_scales_refuses_a_loss_that_was_scaled():
     with pytest.raises(nt.errors.GradientError) as error:
         tape.backward(loss)
     assert str(error.value) == (
-        "DynamicScaler: this tape scales losses by itself, and the loss was scaled before, by scaler.scale(loss); give "
-        "the tape the loss itself."
+        "DynamicScaler: the loss was scaled before, by scaler.scale(loss); this tape scales it by itself, so give it "
+        "the loss as it was."
     )
     assert w.grad is None
+
+
+def test_a_loss_is_scaled_once():
+    w, _, scaler = make()
+    scaled = scaler.scale(w.sum())
+    for again in (scaler, nt.LossScaler.Static(4.0)):
+        with pytest.raises(nt.errors.GradientError) as error:
+            again.scale(scaled / 2.0)
+        assert str(error.value) == (
+            f"{type(again).__name__}.scale: the loss was scaled before, by scaler.scale(loss); scale it once."
+        )
 
 
 # Warnings.

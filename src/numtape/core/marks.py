@@ -22,7 +22,7 @@ class Mark(Enum):
     SCALED = "scaled"
     #: It was scaled, and is unscaled.
     UNSCALED = "unscaled"
-    #: A scaled loss was added to it after it was unscaled.
+    #: Scaled and unscaled ones were added up.
     MIXED = "mixed"
 
 
@@ -78,7 +78,9 @@ class Marks:
         for leaf in leaves if self.is_in_use else ():
             gradient = leaf.extras.grad if leaf.extras is not None else None
             mark = self.of(gradient)
-            if id(leaf) in scaled:
+            if id(leaf) not in scaled:
+                mark = Mark.MIXED if mark is Mark.SCALED else mark
+            else:
                 # Zeros may have been written behind our back, and do no harm.
                 is_left = mark is Mark.UNSCALED and gradient is not None and gradient.array.any()
                 mark = Mark.MIXED if is_left or mark is Mark.MIXED else Mark.SCALED

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ..serialization.replacing import replace_file
 FORMAT = "numtape digest"
 #: Goes up when a document can no longer be read by what read the last version.
 VERSION = 1
+_index = attrgetter("index")
 #: Longer parameters stand in a digest as their hash.
 _MOST_TEXT = 120
 
@@ -143,13 +145,17 @@ def digest_of(what: Any, loss: Any = None) -> Digest:
     Args:
         what: a tracked tensor, something that has `records`, or a list of records.
         loss: a tensor to run a backward from, which delivers and frees nothing, for the hashes of cotangents and of
-            the gradients of leaves.
+            the gradients of leaves. All records behind it count.
 
     Raises:
         FreedError: if a value is gone: a backward has freed the graph, or an optimizer has changed what it began with.
     """
     records = _records_of(what)
     cotangents, found = ({}, None) if loss is None else _backward(loss)
+    if loss is not None:
+        # A tape may have been entered late, or never: what lies behind the loss belongs to its backward as well.
+        behind = set(collect([link_of(loss)])).difference(records)
+        records = sorted((*records, *behind), key=_index)
     numbers = {record: number for number, record in enumerate(records)}
     last_use = {link: number for number, record in enumerate(records) for link in record.inputs if type(link) is Record}
     made: dict[Record, Any] = {}
@@ -183,7 +189,7 @@ def _records_of(what: Any) -> Sequence[Record]:
     records = what if isinstance(what, list | tuple) else getattr(what, "records", None)
     if not isinstance(records, list | tuple) or not all(isinstance(record, Record) for record in records):
         raise OperandError(f"digest: wants a tensor, a tape or a list of records, not {type(what).__name__}.")
-    return sorted(records, key=lambda record: record.index)
+    return sorted(records, key=_index)
 
 
 def _value(record: Record, made: dict[Record, Any]) -> Any:
@@ -208,7 +214,10 @@ def _operand(record: Record, position: int, numbers: dict[Record, int], made: di
     if type(link) is Record:
         if link in numbers:
             return f"%{numbers[link]}"
-        return _hash_of(made[link]) if link in made else _hash_of(link.array) if is_at_hand(link) else "(earlier)"
+        try:
+            return _hash_of(made[link] if link in made else value(link))
+        except (FreedError, OverwrittenError):
+            return "(earlier)"
     if type(link) is Gone:
         if link.operand is None:
             return "(gone)"

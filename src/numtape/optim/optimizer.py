@@ -225,10 +225,7 @@ class Optimizer:
         self._apply(title, params, grads)
 
     def _apply(self, title: str, params: Parameters, grads: Any) -> None:
-        jobs = self._jobs(title, params, grads)
-        if grads is None:
-            check_step(title, (param for _, pairs in jobs for param, _ in pairs))
-        self._updates.apply(jobs, self.state)
+        self._updates.apply(self._jobs(title, params, grads), self.state)
 
     def _tell(self, x: Any) -> tuple[Any, Any]:
         """Tell whether a sequence, a dict or a model holds parameters or gradients."""
@@ -259,6 +256,7 @@ class Optimizer:
                     f"{title}: no parameter requires grad or has a gradient, so that nothing can be trained; give the "
                     "optimizer model.parameters(), not state_dict(), or give gradients to step()."
                 )
+            check_step(title, ((p, p.extras.grad) for group in self.param_groups for p in group["params"] if p.extras))
             return own_jobs
         own = {param: group for group in self.param_groups for param in group["params"]}
         names = self._names
@@ -276,6 +274,7 @@ class Optimizer:
         for param, gradient in pairs:
             if gradient is not None and not param.is_frozen:
                 check_parameter(title, "a parameter", param)
+                check_step(title, [(param, gradient)])
                 group = own.get(param, self.param_groups[0])
                 jobs.setdefault(id(group), (group, []))[1].append((param, gradient_of(title, param, gradient, written)))
         return list(jobs.values())

@@ -13,7 +13,8 @@ import numpy as np
 from .. import tree
 from ..config import AmpConfig, PrecisionMode
 from ..core.gradients import link_of
-from ..core.reverse import collect
+from ..core.marks import writes_to
+from ..core.reverse import collect, graph_of
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, GradientError, OperandError
@@ -28,12 +29,10 @@ from .unscaling import (
     check_not_mixed,
     check_not_scaled,
     check_unscaled,
-    graph_behind,
-    is_spent,
+    is_unscaled,
     mark_scaled,
     mark_unscaled,
     parameters_of,
-    spent_gradients,
     unscale_gradient,
 )
 
@@ -65,32 +64,24 @@ class LossScaler:
         self.skipped = 0
         #: Whether the last update saw an overflow.
         self.overflow = False
-        #: The parameters whose gradients are unscaled, and whether these are finite: optimizers may share some.
-        self._unscaled: dict[int, tuple[Value, bool]] = {}
         self._forget_step()
 
     def _forget_step(self) -> None:
         self._is_scaled = False
         self._steps: dict[int, Step] = {}
-        #: The gradients of the last step, and how often each had been written to: what is still so is no new one.
-        self._spent = spent_gradients(parameter for parameter, _ in self._unscaled.values())
-        self._unscaled = {}
+        #: The parameters whose gradients are unscaled, and whether these are finite: optimizers may share some.
+        self._unscaled: dict[int, tuple[Value, bool]] = {}
         #: What the first loss was made by: the loss itself may be gone when a warning is to name an op.
         self._loss: Any = None
         #: The parameters behind losses, and how often each had been written to when its first loss was scaled.
         self._watched: dict[int, tuple[weakref.ref[Value], int]] = {}
-        #: The parameters whose gradients were unscaled before a loss in front of them was scaled, and those gradients,
-        #: as in `_spent`: a backward of that loss would add to them what is not unscaled.
-        self._late: set[int] = set()
-        self._early: dict[int, tuple[weakref.ref[Value], int]] = {}
         #: What batch normalisation has changed on the way to losses.
         self._statistics = Statistics()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy continues from: all but the step that is under way, which belongs to this process."""
-        fresh: dict[str, Any] = {"_is_scaled": False, "_loss": None, "_late": set(), "_statistics": Statistics()}
-        none = ("_steps", "_spent", "_unscaled", "_watched", "_early")
-        return {**self.__dict__, **fresh, **{name: {} for name in none}}
+        fresh: dict[str, Any] = {"_is_scaled": False, "_loss": None, "_statistics": Statistics()}
+        return {**self.__dict__, **fresh, "_steps": {}, "_unscaled": {}, "_watched": {}}
 
     def get_scale(self) -> float:
         """Return the factor by which losses are multiplied now."""
@@ -100,27 +91,28 @@ class LossScaler:
         """Return a loss, or a tree of losses, times the scale; half ones become float32, which has room for it.
 
         Raises:
-            GradientError: if parameters were updated since the last loss by gradients that were never unscaled.
+            GradientError: if it was scaled before, or if parameters were updated since the last loss by gradients that
+                were never unscaled.
 
         Example:
             >>> scaler = nt.LossScaler.Static(8.0)
             >>> scaler.scale(nt.tensor(2.0))
             tensor(16.)
         """
-        check_unscaled(f"{type(self).__name__}.scale", self._watched, self._unscaled)
         losses: list[Any] = [None] if loss is None else tree.leaves(loss)
         for each in losses:
             if not isinstance(each, Value):
                 raise OperandError(f"LossScaler.scale: wants the loss tensor, not {type(each).__name__}.")
+        title = f"{type(self).__name__}.scale"
+        check_unscaled(title, self._watched, self._unscaled)
+        records, leaves = graph_of([link_of(each) for each in losses])
+        check_not_scaled(title, records, "scale it once")
         if losses:
             self._is_scaled = True
             self._loss = link_of(losses[0]) if self._loss is None else self._loss
-        records, behind = graph_behind(losses)
+        behind = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Value) and leaf.requires_grad}
         self._statistics.add(records, behind)
-        unscaled = [parameter for key, (parameter, _) in self._unscaled.items() if key in behind.keys() - self._late]
-        self._late.update(map(id, unscaled))
-        self._early.update(spent_gradients(unscaled))
-        self._watched = {**behind, **self._watched}
+        self._watched = {**{key: (weakref.ref(leaf), writes_to(leaf)) for key, leaf in behind.items()}, **self._watched}
         return tree.map(lambda each: mark_scaled(self._times_scale(each), self), loss)
 
     def _times_scale(self, loss: Any) -> Any:
@@ -132,8 +124,8 @@ class LossScaler:
         The gradients of half parameters become float32, since the half type may not hold what scaling has saved.
 
         Raises:
-            GradientError: if that was done already, there is nothing to unscale, an optimizer stepped by itself, or a
-                scaled loss was added to the gradients of an earlier step.
+            GradientError: if that was done already, there is nothing to unscale, or scaled and unscaled losses were
+                added up.
         """
         title = f"{type(self).__name__}.unscale"
         kind = type(optimizer).__name__
@@ -151,21 +143,19 @@ class LossScaler:
             raise GradientError(
                 f"{title}: no parameter of this {kind} has a gradient; call scaler.scale(loss).backward() first."
             )
-        check_unscaled(title, self._watched, self._unscaled)
-        spent = [p for p in with_gradient if is_spent(p, self._spent)]
-        if len(spent) == len(with_gradient):
+        new = [p for p in with_gradient if id(p) not in self._unscaled]
+        if new and len(new) == len(with_gradient) and all(map(is_unscaled, new)):
             raise GradientError(
                 f"{title}: the gradients of this {kind} are those of the last step; call scaler.scale(loss).backward() "
                 "first."
             )
         if self._scale != 1.0:
-            check_not_mixed(title, [p for p in with_gradient if id(p) not in self._unscaled])
-        for parameter in with_gradient:
-            if id(parameter) not in self._unscaled:
-                # What no backward of this step has reached is unscaled already.
-                factor = 1.0 if is_spent(parameter, self._spent) else 1.0 / self._scale
-                self._unscaled[id(parameter)] = (parameter, unscale_gradient(parameter, factor))
-        mark_unscaled(with_gradient, is_new=True)
+            check_not_mixed(title, new)
+        for parameter in new:
+            # What no backward of this step has reached is unscaled already.
+            factor = 1.0 if is_unscaled(parameter) else 1.0 / self._scale
+            self._unscaled[id(parameter)] = (parameter, unscale_gradient(parameter, factor))
+        mark_unscaled(new)
         overflow = not all(self._unscaled[id(parameter)][1] for parameter in with_gradient)
         self._steps[id(optimizer)] = Step(optimizer, overflow)
 
@@ -197,10 +187,10 @@ class LossScaler:
             self.unscale(optimizer)
             known = self._steps[id(optimizer)]
         parameters = parameters_of(title, optimizer)
-        check_not_late(title, [p for p in parameters if id(p) in self._late], self._early)
+        if self._scale != 1.0:
+            check_not_late(title, parameters)
+        mark_unscaled(parameters)  # They may have been clipped since, or there is no scale.
         result = None if known.overflow else optimizer.step(*args, **kwargs)
-        # They may have been clipped since.
-        mark_unscaled(parameters)
         known.has_stepped = True
         return result
 
@@ -208,7 +198,8 @@ class LossScaler:
         """End a step: adapt the scale to whether gradients overflowed. Once for all optimizers.
 
         Raises:
-            GradientError: if no gradients were unscaled since the last update, or an optimizer stepped by itself.
+            GradientError: if no gradients were unscaled since the last update, or parameters were updated by gradients
+                that were never unscaled.
         """
         if not self._steps:
             raise GradientError(
@@ -250,7 +241,8 @@ class LossScaler:
         Raises:
             GradientError: if the targets were scaled already.
         """
-        check_not_scaled(type(self).__name__, targets)
+        records = collect([link_of(target) for target in targets])
+        check_not_scaled(type(self).__name__, records, "this tape scales it by itself, so give it the loss as it was")
         return Retained(targets)
 
     def unscale_found(self, found: dict[Any, Any], targets: Sequence[Value], retained: Retained | None = None) -> bool:

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.gradients import link_of
 from ..core.marks import Mark, marks, writes_to
 from ..core.record import Record, note
-from ..core.reverse import collect, graph_of
 from ..core.value import Value, wrap
 from ..core.write import mark_written
 from ..dtypes import HALF_DTYPES
@@ -60,16 +58,6 @@ def parameters_of(title: str, optimizer: Any) -> list[Any]:
     return found
 
 
-def graph_behind(losses: Sequence[Value]) -> tuple[list[Record], dict[int, tuple[weakref.ref[Value], int]]]:
-    """Return the records behind losses, and weak references to the leaves that these send gradients to.
-
-    The leaves are found by id, and have how often each was written to.
-    """
-    records, leaves = graph_of([link_of(loss) for loss in losses])
-    found = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Value) and leaf.requires_grad}
-    return records, {key: (weakref.ref(leaf), writes_to(leaf)) for key, leaf in found.items()}
-
-
 class Statistics:
     """The running statistics that changed on the way to losses, to put them back where a step is skipped."""
 
@@ -98,19 +86,6 @@ class Statistics:
                 mark_written(statistic, statistic.node)
 
 
-def spent_gradients(parameters: Iterable[Value]) -> dict[int, tuple[weakref.ref[Value], int]]:
-    """Return weak references to the gradients of parameters, by the ids of these, and how often each was written to."""
-    gradients = {id(p): p.extras.grad for p in parameters if p.extras is not None and p.extras.grad is not None}
-    return {key: (weakref.ref(gradient), writes_to(gradient)) for key, gradient in gradients.items()}
-
-
-def is_spent(parameter: Value, spent: dict[int, tuple[weakref.ref[Value], int]]) -> bool:
-    """Say whether a parameter still has a gradient that was noted, with nothing added to it."""
-    reference, writes = spent.get(id(parameter), (None, 0))
-    gradient = parameter.extras.grad if parameter.extras is not None else None
-    return reference is not None and reference() is gradient is not None and writes_to(gradient) == writes
-
-
 def mark_scaled(loss: Value, scaler: Any) -> Value:
     """Note at the record of a loss who scaled it, and return the loss: no tape may scale it once more."""
     if type(loss.node) is Record:
@@ -119,38 +94,38 @@ def mark_scaled(loss: Value, scaler: Any) -> Value:
     return loss
 
 
-def check_not_scaled(title: str, targets: Sequence[Value]) -> None:
-    """Raise if a target of a tape that scales is what a scaler has returned, or was computed from such a loss."""
-    records = collect([link_of(target) for target in targets])
+def check_not_scaled(title: str, records: Iterable[Record], advice: str) -> None:
+    """Raise if one of the records behind a loss is of a loss that a scaler has returned."""
     if any(record.notes is not None and record.notes.scaler is not None for record in records):
-        raise GradientError(
-            f"{title}: this tape scales losses by itself, and the loss was scaled before, by scaler.scale(loss); "
-            "give the tape the loss itself."
-        )
+        raise GradientError(f"{title}: the loss was scaled before, by scaler.scale(loss); {advice}.")
 
 
-def mark_unscaled(parameters: Iterable[Value], is_new: bool = False) -> None:
-    """Note that the gradients of parameters are unscaled; `is_new` says that this was done now, whatever was noted."""
-    for parameter in parameters:
-        gradient = parameter.extras.grad if parameter.extras is not None else None
-        if gradient is not None and (is_new or marks.of(gradient) is None):
+def mark_unscaled(parameters: Iterable[Value]) -> None:
+    """Note that the gradients of parameters are unscaled."""
+    for gradient in map(gradient_of, parameters):
+        if gradient is not None:
             marks.put(gradient, Mark.UNSCALED)
 
 
+def is_unscaled(parameter: Value) -> bool:
+    """Say whether the gradient of a parameter was unscaled before, and no scaled loss was added to it since."""
+    return marks.of(gradient_of(parameter)) is Mark.UNSCALED
+
+
 def check_not_mixed(title: str, parameters: Iterable[Value]) -> None:
-    """Raise if one of these parameters has a gradient of an earlier step, to which a scaled loss was added."""
+    """Raise if one of these parameters has a gradient to which scaled and unscaled losses were added."""
     for parameter in parameters:
-        if parameter.extras is not None and marks.of(parameter.extras.grad) is Mark.MIXED:
+        if marks.of(gradient_of(parameter)) is Mark.MIXED:
             raise GradientError(
-                f"{title}: the gradient of {name_of(parameter)} was unscaled in an earlier step, and a scaled loss was "
-                "added to it since; call optimizer.zero_grad() before backward()."
+                f"{title}: the gradient of {name_of(parameter)} is the sum of scaled and unscaled ones, of an earlier "
+                "step or of another loss; call optimizer.zero_grad() before backward(), and scale all losses or none."
             )
 
 
-def check_not_late(title: str, late: Sequence[Value], early: dict[int, tuple[weakref.ref[Value], int]]) -> None:
-    """Raise if one of these parameters has another gradient than the early one, or more was added to that."""
-    for parameter in late:
-        if parameter.extras is not None and parameter.extras.grad is not None and not is_spent(parameter, early):
+def check_not_late(title: str, parameters: Iterable[Value]) -> None:
+    """Raise if one of these parameters, whose gradients were unscaled, has a scaled one again."""
+    for parameter in parameters:
+        if marks.is_scaled(gradient_of(parameter)):
             raise GradientError(
                 f"{title}: the gradient of {name_of(parameter)} was unscaled, and a scaled loss was added to it since; "
                 "call unscale(optimizer) after the last backward()."
@@ -158,24 +133,37 @@ def check_not_late(title: str, late: Sequence[Value], early: dict[int, tuple[wea
 
 
 def check_unscaled(title: str, watched: dict[int, tuple[weakref.ref[Value], int]], unscaled: Container[int]) -> None:
-    """Raise if an optimizer stepped by itself: a parameter was written to whose gradient is still scaled."""
+    """Raise if parameters were updated by hand: one was written to whose gradient is still that of a scaled loss.
+
+    Args:
+        title: what errors begin with.
+        watched: by id, parameters behind scaled losses, and how often each had been written to when these were made.
+        unscaled: the ids of those whose gradients were unscaled, so that their optimizers may have stepped.
+    """
     for key, (reference, writes) in watched.items():
         parameter = reference()
-        if parameter is not None and key not in unscaled and writes_to(parameter) != writes:
+        if parameter is None or key in unscaled:
+            continue
+        if writes_to(parameter) != writes and marks.is_scaled(gradient_of(parameter)):
             raise GradientError(
                 f"{title}: {name_of(parameter)} was updated since its loss was scaled, but its gradient was never "
                 "unscaled; call scaler.step(optimizer) instead of optimizer.step()."
             )
 
 
-def check_step(title: str, parameters: Iterable[Value]) -> None:
-    """Raise if one of the parameters that are to be updated has a gradient that a scaled loss was added to."""
-    for parameter in parameters if marks.is_in_use else ():
-        if parameter.extras is not None and marks.is_scaled(parameter.extras.grad):
+def check_step(title: str, pairs: Iterable[tuple[Value, Any]]) -> None:
+    """Raise if one of the gradients that parameters are to be updated by is that of a scaled loss."""
+    for parameter, gradient in pairs if marks.is_in_use else ():
+        if marks.is_scaled(gradient):
             raise GradientError(
                 f"{title}: the gradient of {name_of(parameter)} is that of a scaled loss, and was never unscaled; call "
                 "scaler.step(optimizer) instead of optimizer.step()."
             )
+
+
+def gradient_of(parameter: Value) -> Value | None:
+    """Return the gradient of a parameter; None if it has none."""
+    return parameter.extras.grad if parameter.extras is not None else None
 
 
 def name_of(parameter: Value) -> str:
