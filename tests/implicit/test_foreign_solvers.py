@@ -294,3 +294,22 @@ def picard(function, x):
 )
 def test_an_answer_of_zero_has_the_digits_of_the_start(answer, slope):
     assert nt.grad(answer)(0.0) == pytest.approx(slope)
+
+
+@pytest.mark.parametrize("start", [[0.0, 0.0], np.zeros(2), nt.tensor([0.0, 0.0], dtype="float64")])
+@pytest.mark.parametrize("two", [2.0, nt.tensor(2.0)])
+def test_a_solver_may_answer_with_a_list(start, two):
+    def found(a):
+        return implicit.root(lambda x: x - a, start, solver=lambda f, x: [2.0, two])
+
+    np.testing.assert_array_equal(np.asarray(found(2.0)), [2.0, 2.0])
+    np.testing.assert_allclose(nt.jacobian(found)(2.0), [1.0, 1.0], rtol=1e-14)
+
+
+def test_a_list_that_is_no_answer_is_refused():
+    with pytest.raises(OperandError) as error:
+        implicit.root(lambda x: x - 2.0, np.zeros(2), solver=lambda f, x: [2.0])
+    assert str(error.value) == (
+        "root: the solver <lambda> returned list; it must return the answer in the form of x0, or an object with x and "
+        "success as SciPy's solvers do (cannot reshape array of size 1 into shape (2,))."
+    )

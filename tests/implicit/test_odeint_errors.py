@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import numtape as nt
 from numtape.core.context import current
@@ -10,6 +11,7 @@ from numtape.errors import (
     ConvergenceError,
     DtypeError,
     GradientError,
+    LeavesTapeError,
     NotDifferentiableError,
     OperandError,
     OverwrittenError,
@@ -296,3 +298,61 @@ def test_looking_for_jumps_refuses_nothing():
         return a * nt.stack([-y[1], y[0]]) * nt.where(y[0] > 0.0, 1.0, 2.0)
 
     odeint(on_the_circle, np.array([1.0, 0.0]), [0.0, 2.5])
+
+
+def turning(t, y):
+    return np.array([-y[1], y[0]])
+
+
+def scaled_turning(k):
+    return lambda t, y: np.array([-y[1], y[0]]) * k
+
+
+def test_a_slope_that_is_an_array_of_tensors_is_fine_where_nothing_is_differentiated():
+    expected = [np.cos(1.0) - 2.0 * np.sin(1.0), np.sin(1.0) + 2.0 * np.cos(1.0)]
+    y0 = np.array([1.0, 2.0])
+    np.testing.assert_allclose(odeint(turning, y0, [0.0, 1.0])[-1], expected, rtol=1e-5)
+    np.testing.assert_allclose(odeint(turning, y0, [0.0, 1.0], dense=True)(1.0), expected, rtol=1e-5)
+    np.testing.assert_allclose(odeint(turning, nt.tensor(y0), [0.0, 1.0])[-1].numpy(), expected, rtol=1e-5)
+    with nt.no_grad():
+        k = nt.tensor(1.0, dtype="float64", requires_grad=True)
+        np.testing.assert_allclose(odeint(scaled_turning(k), y0, [0.0, 1.0])[-1].numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gradient", ["unrolled", "adjoint", "checkpointed"])
+@pytest.mark.parametrize(
+    "solve",
+    [
+        lambda x, **how: odeint(turning, nt.stack([x, x]), [0.0, 1.0], **how),
+        lambda x, **how: odeint(turning, np.ones(2), nt.stack([0.0, x]), **how),
+        lambda x, **how: odeint(lambda t, y, k: np.array([-y[1], k * y[0]]), np.ones(2), [0.0, 1.0], x, **how),
+        lambda x, **how: odeint(lambda t, y: np.array([-y[1], x * y[0]]), np.ones(2), [0.0, 1.0], **how),
+        lambda x, **how: odeint(scaled_turning(x), np.ones(2), [0.0, 1.0], **how),
+    ],
+)
+def test_a_slope_that_is_an_array_of_tensors_is_not_lost_quietly(solve, gradient):
+    for transform in (nt.grad, lambda f: lambda x: nt.jvp(f, x, 1.0)):
+        with pytest.raises(
+            LeavesTapeError, match=r"^odeint: .* would leave the tape by np\.asarray\(tensor\) at .*test_"
+        ):
+            transform(lambda x: solve(x, gradient=gradient)[-1].sum())(1.0)
+
+
+def test_an_array_of_tensors_is_told_with_function_line_and_repair():
+    with pytest.raises(LeavesTapeError) as error:
+        nt.grad(lambda y0: odeint(turning, y0, [0.0, 1.0])[-1, 0])(np.array([1.0, 2.0]))
+    line = turning.__code__.co_firstlineno + 1
+    assert str(error.value) == (
+        f"odeint: turning would leave the tape by np.asarray(tensor) at {__file__}:{line} (return np.array([-y[1], "
+        "y[0]])), so a part of its derivative would be lost. Join tensors by nt.stack([...]), or return them as a "
+        "list, in the place of np.array([...]); compute with nt or np functions, and take nt.detach of what is only "
+        "looked at."
+    )
+
+
+def test_an_array_that_scipy_asks_for_is_told_with_the_line_of_the_user():
+    matrix = scipy.sparse.csr_array(np.array([[0.0, -1.0], [1.0, 0.0]]))
+    with pytest.raises(LeavesTapeError) as error:
+        nt.grad(lambda y0: odeint(lambda t, y: matrix @ y, y0, [0.0, 1.0])[-1, 0])(np.array([1.0, 2.0]))
+    assert f" at {__file__}:" in str(error.value)
+    assert " SciPy asked for it: numtape.interop.scipy has linear_operator(A) @ x " in str(error.value)

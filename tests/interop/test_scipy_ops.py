@@ -572,3 +572,38 @@ def test_a_sparse_matrix_in_numpys_product_leads_to_linear_operator():
         "numtape.interop.scipy.linear_operator(A) @ x.",
         lambda: np.dot(SPARSE, nt.tensor(np.ones(4), requires_grad=True)),
     )
+
+
+INTEGERS = np.array([100000, 1, 1])
+
+
+@pytest.mark.parametrize("given", [INTEGERS, INTEGERS.astype(np.int32), [100000, 1, 1], INTEGERS > 1])
+def test_integers_are_transformed_in_float64_as_by_scipy(given):
+    for ours, theirs in [
+        (fftconvolve(given, given), scipy.signal.fftconvolve(given, given)),
+        (dct(given), scipy.fft.dct(given)),
+        (dct(given, n=5), scipy.fft.dct(given, n=5)),
+        (idct(given), scipy.fft.idct(given)),
+    ]:
+        assert ours.dtype == np.float64
+        np.testing.assert_allclose(ours, theirs, rtol=1e-15, atol=1e-5)
+
+
+def test_a_system_of_integers_is_solved_in_float64():
+    matrix = np.array([[100000001, 0], [1, 3]])
+    expected = np.linalg.solve(matrix, [1, 1])
+    sparse = scipy.sparse.csr_array(matrix)
+    for a in (sparse, (sparse.data, sparse.indices, sparse.indptr)):
+        for b in ([1, 1], np.array([1, 1]), nt.tensor([1, 1])):
+            found = spsolve(a, b)
+            assert found.dtype == np.float64
+            np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-14)
+
+
+def test_a_tensor_of_integers_takes_the_float_that_it_meets():
+    integers = nt.tensor(INTEGERS)
+    found = fftconvolve(integers, INTEGERS.astype(np.float64))
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found.numpy(), np.convolve(INTEGERS, INTEGERS), rtol=1e-10)
+    assert fftconvolve(integers, INTEGERS).dtype == np.float64
+    assert dct(integers).dtype == np.float32

@@ -709,3 +709,25 @@ def test_a_fit_within_bounds_starts_where_scipys_does(bounds):
     expected, _ = scipy.optimize.curve_fit(line, x, 3.0 * x + 5.0, bounds=bounds)
     assert ours == starts[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def undetermined():
+    return least_squares(lambda p: p - 1.0, [5.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: curve_fit(lambda x, a, b: a * np.exp(-b * x), np.arange(9.0), np.exp(-1.3 * np.arange(9.0)), maxfev=3),
+        lambda: least_squares(lambda p: p**3 - 1.0, [5.0, 4.0], max_nfev=1),
+        lambda: root(lambda x: x**2 + 1.0, 1.0),
+        lambda: str(undetermined()),
+        lambda: undetermined().covariance,
+        lambda: undetermined().errors,
+        lambda: list(curve_fit(lambda x, a, b: a * x + b, [0.0, 1.0], [0.0, 1.0])),
+    ],
+)
+def test_warnings_name_the_line_of_the_user(call):
+    with pytest.warns(SolverWarning) as caught:
+        call()
+    assert [(each.filename, each.lineno) for each in caught] == [(__file__, call.__code__.co_firstlineno)]

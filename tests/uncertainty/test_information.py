@@ -434,3 +434,44 @@ def test_a_list_of_samples_is_told_to_be_a_tree():
         "tree of samples here: make it an array by np.array.",
         lambda: per_sample_gradients(lambda a, x: a * x, 2.0, [1.0, 2.0]),
     )
+
+
+COUNTS = np.array([2, 3, 5])
+OF_INTEGERS = {
+    "a root by np": (lambda w, n: w * np.sqrt(n), np.sqrt(COUNTS)),
+    "a root by nt": (lambda w, n: w * nt.sqrt(n), np.sqrt(COUNTS)),
+    "a quotient": (lambda w, n: w * (n / 3), COUNTS / 3),
+    "a power": (lambda w, n: w * n**-0.5, COUNTS**-0.5),
+    "a number": (lambda w, n: w * (n * 0.1), COUNTS * 0.1),
+    "a choice": (lambda w, n: w * nt.where(n > 2, n, 0.1), np.array([0.1, 3.0, 5.0])),
+    "an exponent": (lambda w, n: nt.exp(w * np.log(n)), COUNTS**1.7 * np.log(COUNTS)),
+}
+
+
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_integers_of_samples_become_float64_as_in_numpy(name):
+    function, expected = OF_INTEGERS[name]
+    found = per_sample_gradients(function, 1.7, COUNTS)
+    one_by_one = per_sample_gradients(lambda w, n: function(w, n) if int(n) else w, 1.7, COUNTS)
+    assert found.dtype == one_by_one.dtype == np.float64
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    np.testing.assert_allclose(one_by_one, expected, rtol=1e-15)
+    information = fisher_information(function, 1.7, COUNTS)
+    np.testing.assert_allclose(information, [[expected @ expected]], rtol=1e-14)
+
+
+@pytest.mark.parametrize("pick", [lambda w, y: w[y], lambda w, y: nt.take(w, y), lambda w, y: w @ nt.one_hot(y, 3)])
+def test_labels_stay_integers_where_they_index(pick):
+    weights = RNG.normal(size=(3, 4))
+    found = per_sample_gradients(lambda w, x, y: pick(w @ x, y) / (y + 1), weights, INPUTS, LABELS)
+    expected = np.eye(3)[LABELS][:, :, None] * INPUTS[:, None, :] / (LABELS + 1)[:, None, None]
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("parameters", [[1.0, 2.0], (1, 2), np.array([1.0, 2.0])])
+def test_a_list_of_parameters_is_an_array(parameters):
+    x = np.array([[3.0, 4.0], [5.0, 6.0]])
+    found = per_sample_gradients(lambda w, x: (w * w * x).sum(), parameters, x)
+    np.testing.assert_array_equal(found, 2.0 * np.array([1.0, 2.0]) * x)
+    found = per_sample_gradients(lambda w, x: (w * w * x).sum() if x[0] > 0 else w, parameters, x)
+    np.testing.assert_array_equal(found, 2.0 * np.array([1.0, 2.0]) * x)

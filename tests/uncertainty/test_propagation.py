@@ -369,3 +369,24 @@ def test_many_quantities_do_not_need_scipy():
     with mock.patch("numtape.sparse.matrices._library", side_effect=ImportError):
         found = propagate(neighbours, np.ones(1000), errors=errors).errors
     np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("x", [[1.0, 2.0], (1.0, 2.0), np.array([1.0, 2.0]), nt.tensor([1.0, 2.0], dtype="float64")])
+@pytest.mark.parametrize("errors", [[0.1, 0.2], (0.1, 0.2), np.array([0.1, 0.2])])
+def test_a_list_of_errors_is_an_array_as_a_list_of_quantities_is(x, errors):
+    found = propagate(lambda x: x**2, x, errors=errors)
+    np.testing.assert_allclose(found.errors, [0.2, 0.8], rtol=1e-14)
+
+
+def test_a_list_of_errors_must_fit():
+    raises(
+        ShapeError,
+        "propagate: errors have shape (3,) for a part of x of shape (2,); they must be equal, or a number.",
+        lambda: propagate(lambda x: x**2, [1.0, 2.0], errors=[0.1, 0.2, 0.3]),
+    )
+    raises(
+        ShapeError,
+        "propagate: errors are a list that makes no array, for x of shape (2,); nested lists must have equal lengths "
+        "at each depth.",
+        lambda: propagate(lambda x: x**2, [1.0, 2.0], errors=[0.1, [0.2]]),
+    )

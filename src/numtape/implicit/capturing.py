@@ -9,16 +9,19 @@ from ..core.apply import watch_on_use
 from ..core.context import Scope, current, entered, settle
 from ..core.effects import effects
 from ..core.gradients import link_of
-from ..core.record import Record
+from ..core.record import Record, call_site, describe_site
 from ..core.stream import Stream
 from ..core.tape import RecordingTape
 from ..core.value import Value
-from ..errors import GradientError
+from ..errors import GradientError, LeavesTapeError
 from ..exits import noted_exits
 from ..transforms.custom import captured_by
 
 #: Where functions run for themselves: nobody outside lists, watches or differentiates what they do.
 ALONE: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": (), "transforms": 0}
+
+#: What a user's line may call to ask for the array of a tensor.
+_LIBRARIES = ("numtape", "numpy", "scipy")
 
 
 class Watcher(Scope):
@@ -124,11 +127,39 @@ def cut_off(values: Iterable[Value]) -> Iterator[None]:
 @contextmanager
 def on_tape(what: str) -> Iterator[None]:
     """Raise if a tracked tensor becomes a plain number or array inside: its part in derivatives would be lost."""
-    with noted_exits() as exits:
-        yield
+    try:
+        with noted_exits() as exits:
+            yield
+    except LeavesTapeError as error:
+        how, is_unnamed, _ = str(error).partition(": the tensor is tracked")
+        if not is_unnamed:
+            raise  # Somebody inside has said already who did it.
+        raise _named(what, how, error) from error
     if exits.last is not None:
         # The function, since the time of a differential equation is a tensor in some runs and a number in others.
         exits.raise_last(what, "Compute with nt or np functions, and take nt.detach of what is only looked at.")
+
+
+def _named(what: str, how: str, error: LeavesTapeError) -> LeavesTapeError:
+    """Return the error of a tensor that may not become an array, with the function and the line that asked for it."""
+    hint = str(error).partition(" SciPy asked for it")
+    return LeavesTapeError(
+        f"{what} would leave the tape by {how} at {_site(error)}, so a part of its derivative would be "
+        "lost. Join tensors by nt.stack([...]), or return them as a list, in the place of np.array([...]); compute "
+        f"with nt or np functions, and take nt.detach of what is only looked at.{hint[1]}{hint[2]}"
+    )
+
+
+def _site(error: Exception) -> str:
+    """Return the innermost line of a user's on the way to an error."""
+    inner = error.__traceback__
+    assert inner is not None
+    while inner.tb_next is not None:
+        inner = inner.tb_next
+    frame = inner.tb_frame
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
+        frame = frame.f_back
+    return describe_site(*call_site(frame))
 
 
 def watch_captured(function: Callable[..., Any]) -> None:

@@ -118,13 +118,18 @@ def _plain(leaf: Any, given: list[Any]) -> Any:
     return array.reshape(np.shape(given[0])) if is_same else array
 
 
+def _array(leaf: Any) -> Any:
+    return leaf.array if isinstance(leaf, Value) else leaf
+
+
 def _as_vector(what: str, space: Space, found: Any) -> NDArray:
     if found is None:
         raise OperandError(f"{what} returned None; it must return the answer in the form of x0.")
-    is_single = len(space.shapes) == 1 and not isinstance(found, tuple | list | dict)
+    is_list = type(found) is list and tree.is_leaf(space.form)
+    is_single = is_list or (len(space.shapes) == 1 and not isinstance(found, tuple | list | dict))
     try:
         leaves = [found] if is_single else tree.leaves_like(space.form, found)
-        arrays = [np.asarray(leaf.array if isinstance(leaf, Value) else leaf, np.float64) for leaf in leaves]
+        arrays = [np.asarray(tree.map(_array, leaf), np.float64) for leaf in leaves]
         parts = [array.reshape(shape) for array, shape in zip(arrays, space.shapes, strict=True)]
     except (ArgumentError, ValueError, TypeError) as error:
         raise OperandError(

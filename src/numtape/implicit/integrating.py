@@ -14,7 +14,7 @@ from ..core.effects import effects
 from ..core.streaming import StreamingTape
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import is_float
-from ..errors import ArgumentError, DtypeError, NotDifferentiableError, OperandError, ShapeError
+from ..errors import ArgumentError, DtypeError, LeavesTapeError, NotDifferentiableError, OperandError, ShapeError
 from ..ops import unbind
 from ..tensors import Tensor
 from ..transforms.loop_states import detached, tensors_of, with_tensors
@@ -55,7 +55,8 @@ def odeint(
 
     Args:
         function: takes a time, y and the arguments, and returns the slope of y, in its form. The time comes first, as
-            in SciPy's solve_ivp.
+            in SciPy's solve_ivp. A vector may be a list of its elements; an np.array of them only where nothing is
+            differentiated.
         y0: y at the first time: a tensor, an array, a number or a tree. A list of numbers is a vector.
         t: the times at which y is wanted, rising or falling.
         *args: arguments of the function: tensors, trees and anything else.
@@ -96,7 +97,7 @@ def odeint(
     y = [leaf if isinstance(leaf, Value) else wrap(Tensor, a) for leaf, a in zip(leaves, space.start, strict=True)]
     # Of all runs of f before the one that counts nothing stays, such as running statistics.
     with undoing():
-        captured = _first_look(right_side, times[0], y, args)
+        captured, refused = _first_look(right_side, times[0], y, args)
     solved = None
     if current().grad and not tracked_operands(ADJOINT, [*y, *tensors_of((given, args)), *captured], current()):
         # What f takes at the first time says nothing about later ones.
@@ -104,6 +105,8 @@ def odeint(
             solved, captured = trajectory.solve_watched(constants(y), detached(args))
     parameters = [*tensors_of((given, args)), *captured]
     is_tracked = bool(tracked_operands(ADJOINT, [*y, *parameters], current()))
+    if is_tracked and refused:
+        raise LeavesTapeError(refused)
     is_streamed = any(isinstance(tape, StreamingTape) for tape in current().tapes)
     steps: list[Step] | None = [] if dense else None
     if solved is not None and (is_tracked or dense):
@@ -149,16 +152,22 @@ def _as_times(t: Any) -> tuple[list[float], Any]:
     return times.tolist(), t.astype(np.float64) if is_tensor else times.tolist()
 
 
-def _first_look(right_side: RightSide, t: float, y: Leaves, args: tuple[Any, ...]) -> list[Value]:
-    """Run f once, and return the tracked tensors that it takes from outside."""
+def _first_look(right_side: RightSide, t: float, y: Leaves, args: tuple[Any, ...]) -> tuple[list[Value], str]:
+    """Run f once, and return the tracked tensors that it takes from outside.
+
+    Also return what is to be said if f makes an array of a tensor, which is refused where something is differentiated.
+    """
     if any(isinstance(value, Lifted) for value in tensors_of(args)):
         raise NotDifferentiableError(f"{NAME}: an argument is a power series or a batch; use nt.jvp or nt.grad.")
     start = [tracked_copy(part.array) for part in y]
     own = with_tensors(args, [tracked_copy(value.array) for value in tensors_of(args)])
     watcher = Watcher([*start, *tensors_of(own)])
-    with alone(grad=True), on_tape(right_side.title), np.errstate(all="ignore"), watcher:
-        watcher.look_at(right_side(t, start, own))
-    return watcher.captured()
+    try:
+        with alone(grad=True), on_tape(right_side.title), np.errstate(all="ignore"), watcher:
+            watcher.look_at(right_side(t, start, own))
+    except LeavesTapeError as error:
+        return watcher.captured(), str(error)
+    return watcher.captured(), ""
 
 
 def _check(

@@ -7,11 +7,11 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.apply import apply
-from ..core.value import Value
 from ..errors import ArgumentError, AxisError, ShapeError
 from ..ops import pad
 from ..transforms.custom_ops import custom_op
 from .loading import scipy_part
+from .vectors import as_operand
 
 _NORMS = ("backward", "ortho", "forward")
 #: The type of the transpose, and of the inverse, of each type.
@@ -22,7 +22,7 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
     """Return the discrete cosine transform of real values along an axis, as `scipy.fft.dct` does.
 
     Args:
-        x: a tensor or an array.
+        x: a tensor or an array. Integers count as float64, in a tensor as numtape's default float.
         type: 1, 2, 3 or 4.
         n: the length to transform: `x` is cut, or filled with zeros at the end.
         axis: along which to transform.
@@ -50,7 +50,7 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
 
 
 def _transformed(name: str, x: Any, type: int, n: int | None, axis: int, norm: str, given: int | None = None) -> Any:
-    x = x if isinstance(x, Value) else np.asarray(x)
+    x = as_operand(x)
     if type not in _OTHER:
         raise ArgumentError(f"{name}: type is {given or type!r}; it is 1, 2, 3 or 4.")
     if norm not in _NORMS:

@@ -14,6 +14,7 @@ from ..errors import ArgumentError, ShapeError
 from ..ops import broadcast_to, pad
 from ..transforms.custom_ops import custom_op
 from .loading import scipy_part
+from .vectors import as_operand
 
 _MODES = ("full", "same", "valid")
 
@@ -22,7 +23,7 @@ def fftconvolve(a: Any, b: Any, mode: str = "full", axes: int | Sequence[int] | 
     """Return the convolution of two real arrays, computed as `scipy.signal.fftconvolve` does.
 
     Args:
-        a: a tensor or an array.
+        a: a tensor or an array. Integers count as float64, in a tensor as numtape's default float.
         b: one with as many axes.
         mode: "full" for all overlaps, "same" for the shape of `a`, "valid" for full overlaps only.
         axes: along which to convolve; all if not given. Along the others, the two broadcast.
@@ -39,6 +40,7 @@ def fftconvolve(a: Any, b: Any, mode: str = "full", axes: int | Sequence[int] | 
         raise ArgumentError(f"fftconvolve: mode is {mode!r}; it is full, same or valid.")
     if not a.ndim:
         return a * b  # As SciPy's.
+    a, b = as_operand(a), as_operand(b)
     chosen = _as_axes(axes, a.ndim)
     rest = [axis for axis in range(-a.ndim, 0) if axis not in chosen]
     if any(b.shape[axis] not in (1, a.shape[axis]) and a.shape[axis] != 1 for axis in rest):

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.value import Value
 from ..errors import LinearAlgebraError, OperandError, ShapeError
 from ..transforms.custom_ops import custom_op
 from .loading import scipy_part
 from .operators import check_matrix, sparse_parts
 from .sparse_products import Pattern, as_columns, batched_columns, check_rows, from_columns, outer, sparse_product
+from .vectors import as_operand
 
 #: How often rows and columns are scaled, by turns, to bring their largest elements to 1.
 _SCALINGS = 5
@@ -26,7 +26,8 @@ def spsolve(a: Any, b: Any) -> Any:
     Args:
         a: a square sparse matrix or array of `scipy.sparse`; or a tuple (data, indices, indptr) in compressed rows,
             as `scipy.sparse.csr_array` takes it, whose data may be a tensor.
-        b: a tensor or an array: a vector of shape (n,), or matrices of shape (..., n, k).
+        b: a tensor or an array: a vector of shape (n,), or matrices of shape (..., n, k). Integers count as float64,
+            in a tensor as numtape's default float.
 
     Raises:
         LinearAlgebraError: if the matrix is singular, exactly or up to rounding.
@@ -44,7 +45,7 @@ def spsolve(a: Any, b: Any) -> Any:
     name = "spsolve"
     if hasattr(b, "tocsr"):
         raise OperandError(f"{name}: b is a sparse matrix; it must be a tensor or an array. Pass its toarray().")
-    b = b if isinstance(b, Value) else np.asarray(b)
+    b = as_operand(b)
     if isinstance(a, tuple):
         length = b.shape[0 if b.ndim == 1 else -2] if b.ndim else 0
         values, pattern = sparse_parts(name, a, (length, length) if b.ndim and len(a[-1]) == length + 1 else None)
@@ -57,7 +58,7 @@ def spsolve(a: Any, b: Any) -> Any:
             )
         check_matrix(name, a)
         rows = sparse.csr_array(a, copy=True)
-        values, pattern = rows.data, System(name, rows.indices, rows.indptr, rows.shape)
+        values, pattern = as_operand(rows.data), System(name, rows.indices, rows.indptr, rows.shape)
     if pattern.shape[0] != pattern.shape[1]:
         raise ShapeError(f"{name}: a has shape {pattern.shape}; it must be square.")
     if not isinstance(pattern, System):

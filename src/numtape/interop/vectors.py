@@ -88,6 +88,14 @@ def flat(out: Any) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+def as_operand(x: Any) -> Any:
+    """Return a tensor as it is, and anything else as an array; integers and bools become float64, as in SciPy."""
+    if isinstance(x, Value):
+        return x
+    array = np.asarray(x)
+    return array.astype(np.float64) if array.dtype.kind in "biu" else array
+
+
 def is_numbers(given: Any) -> bool:
     """Say whether something is a list or tuple of plain numbers, nested at will."""
     if type(given) not in (list, tuple) or not given:

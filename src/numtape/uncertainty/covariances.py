@@ -10,7 +10,7 @@ from ..core.apply import is_tracked
 from ..core.context import current
 from ..core.value import Value
 from ..errors import ArgumentError, OperandError, ShapeError
-from ..interop.vectors import Layout
+from ..interop.vectors import Layout, is_numbers
 
 
 def as_array(name: str, title: str, given: Any) -> NDArray:
@@ -83,6 +83,8 @@ def _least_eigenvalue(covariance: NDArray) -> float:
 
 
 def _deviations(name: str, layout: Layout, errors: Any) -> NDArray:
+    if tree.is_leaf(layout.tree) and is_numbers(errors):
+        errors = _as_one(name, layout, errors)
     try:
         leaves = tree.leaves_like(layout.tree, errors)
     except ArgumentError as error:
@@ -100,6 +102,17 @@ def _deviations(name: str, layout: Layout, errors: Any) -> NDArray:
     if not np.all(vector >= 0):
         raise ArgumentError(f"{name}: errors has an element that is not a standard deviation, zero or more.")
     return vector
+
+
+def _as_one(name: str, layout: Layout, errors: Any) -> NDArray:
+    """Return a list or tuple of errors as one array, as a list of quantities is taken."""
+    try:
+        return np.asarray(errors, np.float64)
+    except ValueError as error:
+        raise ShapeError(
+            f"{name}: errors are a list that makes no array, for {layout.title} of shape {layout.shapes[0]}; nested "
+            "lists must have equal lengths at each depth."
+        ) from error
 
 
 def variances(name: str, jacobian: Any, covariance: NDArray) -> NDArray:

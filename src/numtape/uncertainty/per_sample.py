@@ -1,6 +1,7 @@
 """`per_sample_gradients`: the gradient of each sample's loss by shared parameters, all in one batched sweep."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,12 @@ import numpy as np
 from .. import tree
 from ..api import gradients_of
 from ..arguments import title
-from ..core.context import current
+from ..core.context import Scope, current
 from ..core.effects import effects
+from ..core.op import Op
 from ..core.value import Value, wrap
 from ..errors import OperandError, ShapeError
+from ..interop.vectors import is_numbers
 from ..lifted import BatchedTensor
 from ..ops import broadcast_to, stack
 from ..sparse.exits import on_tape
@@ -27,9 +30,12 @@ def per_sample_gradients(function: Callable[..., Any], parameters: Any, *samples
     gradients. A function that must look at the numbers themselves, as in ``if loss > 1``, or that draws random numbers
     with nt, runs sample by sample.
 
+    Arrays of integers stay integers where they index, as labels do. Where they become floats, as by a root or a
+    division, these are float64, as in NumPy.
+
     Args:
         function: takes the parameters and one sample, and returns its loss, a scalar.
-        parameters: a tensor, an array, a number or a tree of them.
+        parameters: a tensor, an array, a number or a tree of them. A list or tuple of numbers is an array.
         samples: arrays, tensors or trees of them, of which each sample has one part along the first axis.
 
     Returns:
@@ -45,6 +51,14 @@ def per_sample_gradients(function: Callable[..., Any], parameters: Any, *samples
     if not callable(function):
         raise OperandError(f"{_NAME}: wants a function, not {type(function).__name__}.")
     count = _count(samples)
+    if is_numbers(parameters):
+        parameters = np.asarray(parameters, np.float64)
+    with _AsFloat64() if any(map(_is_integers, tree.leaves(samples))) else nullcontext():
+        return _gradients(function, parameters, samples, count)
+
+
+def _gradients(function: Callable[..., Any], parameters: Any, samples: Any, count: int) -> Any:
+    """Return the gradients of all samples: at once if that works, otherwise one by one."""
     shared = tree.map(lambda leaf: _as_shared(leaf, count), parameters)
 
     def total(repeated: Any) -> Any:
@@ -70,6 +84,26 @@ def per_sample_gradients(function: Callable[..., Any], parameters: Any, *samples
         stream.go_to(place)
     seen.undo()
     return _one_by_one(function, parameters, samples, count)
+
+
+class _AsFloat64(Scope):
+    """Lets ops make float64 of integers that meet no float array, as NumPy does, and not the default dtype."""
+
+    def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """Compute an op."""
+        positions = range(len(arrays)) if op.is_variadic and op.promoted else op.promoted
+        promoted = [arrays[i] for i in positions if i < len(arrays)]
+        makes_floats = op.facts.to_float or any(type(x) is float for x in promoted)
+        if makes_floats and all(_is_integers(x) for x in promoted if hasattr(x, "dtype")):
+            arrays = tuple(
+                np.asarray(x, np.float64) if i in positions and _is_integers(x) else x for i, x in enumerate(arrays)
+            )
+        return compute(op, arrays, params)
+
+
+def _is_integers(x: Any) -> bool:
+    """Say whether something is an array or a scalar of NumPy's of integers or bools."""
+    return isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "biu"
 
 
 def _one_by_one(function: Callable[..., Any], parameters: Any, samples: Any, count: int) -> Any:
