@@ -62,8 +62,9 @@ def accumulate_gradients(grads: Any, params: Any = None) -> None:
 
 
 def _add(tensor: Value, array: Any, gradient: Any) -> None:
-    """Add an array to the ``.grad`` of a tensor; the gradient that it is taken from tells whether it is scaled."""
-    coming = marks.coming([tensor], {id(tensor)} if marks.is_scaled(gradient) else frozenset())
+    """Add an array to the ``.grad`` of a tensor; the gradient that it is taken from tells the scale."""
+    scale = marks.of(gradient)
+    coming = marks.coming([tensor], {} if scale is None else {id(tensor): scale})
     deliver(tensor, array)
     marks.arrive(coming)
 

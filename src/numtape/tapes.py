@@ -4,7 +4,7 @@
 of record with contexts, and a gradient follows the target's own graph, whoever recorded it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import tape_scopes, tree
@@ -19,7 +19,7 @@ from .core.gradients import (
     why_untracked,
     zeros_like,
 )
-from .core.marks import Mark, marks
+from .core.marks import marks
 from .core.record import Record
 from .core.reverse import Cotangents, collect, deliver
 from .core.value import Value, wrap
@@ -117,14 +117,14 @@ class Tape(TapeDerivatives):
         self._prepare(target_list, frees=False)
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds)
-        graph, scaled = marks.search([link_of(target) for target in target_list])
+        graph, scales = marks.search([link_of(target) for target in target_list])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(target_list, seeds, source_list, create_graph=create_graph, graph=graph)
         if self._overflow:
             results = [None] * len(source_list)
         else:
             results = [self._result(found, source, target_list, unconnected) for source in source_list]
-            _mark_scaled(map(link_of, source_list), results, scaled)
+            _mark_scaled(map(link_of, source_list), results, scales)
         if not self.persistent:
             self._consume()
         if isinstance(sources, Value):
@@ -191,7 +191,7 @@ class Tape(TapeDerivatives):
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
         self._prepare([loss], frees=free)
-        graph, scaled = marks.search([link_of(loss)])
+        graph, scales = marks.search([link_of(loss)])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(
                 [loss],
@@ -206,15 +206,15 @@ class Tape(TapeDerivatives):
         if is_last and not self.is_recording:
             # What is computed from them after this, new weights above all, is none of this tape's business.
             self._tape.unwatch_used()
-        return self._gradients(found, loss.plain, keep, scaled)
+        return self._gradients(found, loss.plain, keep, scales)
 
-    def _gradients(self, found: dict[Any, Any], cls: type[Value], keep: str, scaled: Set[int]) -> Gradients:
+    def _gradients(self, found: dict[Any, Any], cls: type[Value], keep: str, scales: Mapping[int, float]) -> Gradients:
         watched = {value.node: value for value in self._tape.watched_intermediates()}
         tensors: list[Any] = []
         gradients: list[Any] = []
         delivered = set()
         intermediates = {}
-        coming = marks.coming([link for link in found if isinstance(link, Value) and link.requires_grad], scaled)
+        coming = marks.coming([link for link in found if isinstance(link, Value) and link.requires_grad], scales)
         for link, cotangent in found.items():
             if isinstance(link, Record):
                 if link in watched:
@@ -230,7 +230,7 @@ class Tape(TapeDerivatives):
             tensors.append(link)
             gradients.append(gradient)
         marks.arrive(coming)
-        _mark_scaled(map(link_of, tensors), gradients, scaled)
+        _mark_scaled(map(link_of, tensors), gradients, scales)
         made = Gradients(tensors, gradients, delivered, self._left(), self._overflow)
         made._intermediates = intermediates
         return made
@@ -361,12 +361,11 @@ class GradientTape(Tape):
         return cls(scheduler=SchedulerConfig(config) if isinstance(config, str | SchedulingStrategy) else config)
 
 
-def _mark_scaled(links: Iterable[Any], gradients: Sequence[Any], scaled: Set[int]) -> None:
-    """Note which gradients that are handed out are those of scaled losses, for `accumulate_gradients`."""
-    if scaled:
-        for link, gradient in zip(links, gradients, strict=True):
-            if gradient is not None and id(link) in scaled:
-                marks.put(gradient, Mark.SCALED)
+def _mark_scaled(links: Iterable[Any], gradients: Sequence[Any], scales: Mapping[int, float]) -> None:
+    """Note the scales of gradients that are handed out, for optimizers and `accumulate_gradients`."""
+    for link, gradient in zip(links, gradients, strict=True) if scales else ():
+        if gradient is not None and id(link) in scales:
+            marks.put(gradient, scales[id(link)])
 
 
 def records(loss: Tensor) -> list[Record]:

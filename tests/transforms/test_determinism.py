@@ -463,3 +463,19 @@ def test_tenflowers_deterministic_config():
         "operation_seeds",
         "cudnn_deterministic",
     ]
+
+
+def test_a_number_of_threads_that_is_set_in_strict_mode_holds_after_it():
+    a = np.random.default_rng(0).normal(size=(517, 1030)).astype(np.float32)
+    before = nt.get_num_threads()
+    found = set()
+    try:
+        for count in (1, 2, 4, 8):
+            with nt.deterministic(global_seed=0):
+                nt.set_num_threads(count)
+                assert nt.get_num_threads() == 1
+                found.add((nt.tensor(a) @ nt.tensor(a[0].copy())).numpy().tobytes())
+            assert nt.get_num_threads() == count
+    finally:
+        nt.set_num_threads(before)
+    assert len(found) == 1

@@ -242,8 +242,9 @@ def test_a_scaled_loss_that_is_added_to_the_gradients_of_an_earlier_step_is_an_e
     with pytest.raises(nt.errors.GradientError) as error:
         scaler.step(optimizer)
     assert str(error.value) == (
-        "DynamicScaler.unscale: the gradient of parameter 'w' is the sum of scaled and unscaled ones, of an earlier "
-        "step or of another loss; call optimizer.zero_grad() before backward(), and scale all losses or none."
+        "DynamicScaler.unscale: the gradient of parameter 'w' is the sum of gradients of different scales: of an "
+        "earlier step, of an unscaled loss, or of one from before the scale changed. Call optimizer.zero_grad() before "
+        "backward(), scale all losses or none, and call update() only when all optimizers have stepped."
     )
     with pytest.raises(nt.errors.GradientError, match="is that of a scaled loss, and was never unscaled"):
         optimizer.step()
@@ -260,7 +261,7 @@ def test_a_plain_loss_in_between_does_not_hide_that():
     one_step(w, optimizer, scaler)
     w.sum().backward()
     scaler.scale(w.sum()).backward()
-    with pytest.raises(nt.errors.GradientError, match="is the sum of scaled and unscaled ones"):
+    with pytest.raises(nt.errors.GradientError, match="is the sum of gradients of different scales"):
         scaler.unscale(optimizer)
 
 
@@ -378,8 +379,48 @@ def test_an_unscaled_loss_that_is_added_to_a_scaled_one_is_an_error():
     with nt.GradientTape.with_amp_config(amp()) as tape:
         loss = w.sum()
     tape.backward(loss)
-    with pytest.raises(nt.errors.GradientError, match="is the sum of scaled and unscaled ones"):
+    with pytest.raises(nt.errors.GradientError, match="is the sum of gradients of different scales"):
         scaler.step(optimizer)
+
+
+def test_an_unscaled_loss_beside_a_scaled_one_in_a_backward_is_an_error():
+    w, optimizer, scaler = make(init_scale=1024.0)
+    (scaler.scale((w * 2.0).sum()) + (w * 3.0).sum()).backward()
+    with pytest.raises(nt.errors.GradientError, match="is the sum of gradients of different scales"):
+        scaler.step(optimizer)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_gradients_that_are_added_up_over_updates_have_one_scale(grows):
+    a, b, one, other, _ = two_optimizers()
+    scaler = nt.GradScaler(init_scale=1024.0, growth_interval=1 if grows else 1000)
+    for number in range(2):
+        one.zero_grad()
+        scaler.scale((a + b).sum()).backward()
+        scaler.step(one)
+        if number and grows:
+            with pytest.raises(nt.errors.GradientError, match="one from before the scale changed"):
+                scaler.step(other)
+        elif number:
+            scaler.step(other)
+        scaler.update()
+    assert b.tolist() == ([1.0] if grows else [np.float32(1.0) - np.float32(0.2)])
+
+
+def test_a_scaler_divides_by_the_scale_that_another_has_multiplied_by():
+    a, b, one, _, scaler = two_optimizers()
+    another = nt.LossScaler.Static(4.0)
+    scaler.scale(a.sum()).backward()
+    another.scale(b.sum()).backward()
+    another.step(one)
+    assert a.grad.tolist() == [1.0]
+
+
+def test_a_scale_of_one_is_none():
+    w, optimizer, _ = make(lr=1.0)
+    nt.LossScaler.Static(1.0).scale(w.sum()).backward()
+    optimizer.step()
+    assert w.tolist() == [0.0, 1.0]
 
 
 def by_another_step(p, q, r, first, second, scaler):

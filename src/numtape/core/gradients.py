@@ -132,10 +132,10 @@ def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     check_target(name, target)
     settle(current())
     free = free and is_freeable(target)
-    graph, scaled = marks.search([link_of(target)]) if marks.is_in_use else (None, frozenset())
+    graph, scales = marks.search([link_of(target)])
     found = sweep([target], [seed_of(name, target, gradient)], None, free=free, required_only=True, graph=graph)
     leaves = [link for link in found if isinstance(link, Value) and link.requires_grad]
-    coming = [] if graph is None else marks.coming(leaves, scaled)
+    coming = [] if graph is None else marks.coming(leaves, scales)
     with np.errstate(all="ignore"):
         for leaf in leaves:
             deliver(leaf, found.pop(leaf))

@@ -1,33 +1,27 @@
-"""What loss scaling has to do with gradients: marks that tell scaled ones from others, wherever they were delivered.
+"""By which scale gradients are multiplied: marks that tell those of scaled losses from others, however they came.
 
 Invariants:
 - A mark is about the gradient as it is: it ends when something but a delivery writes to the gradient, or drops it.
 - Without loss scaling nobody pays: no graph is searched before a loss was scaled for the first time.
 """
 
+import math
 import weakref
-from collections.abc import Sequence, Set
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .record import Link
 from .reverse import Graph, graph_of
 from .value import Value
 
-
-class Mark(Enum):
-    """What loss scaling has to do with a gradient."""
-
-    #: A scaled loss was added to it.
-    SCALED = "scaled"
-    #: It was scaled, and is unscaled.
-    UNSCALED = "unscaled"
-    #: Scaled and unscaled ones were added up.
-    MIXED = "mixed"
+#: The scale of what is not scaled, or was unscaled.
+UNSCALED = 1.0
+#: That of a sum of gradients of different scales.
+MIXED = math.nan
 
 
 class Marks:
-    """The marks of all gradients. Scalers do not keep them, since these may be gone.
+    """The scales of gradients of which these are known. Scalers do not keep them, since these may be gone.
 
     Threads share them without a lock: none walks the dict.
     """
@@ -35,64 +29,79 @@ class Marks:
     def __init__(self) -> None:
         #: Whether a loss was ever scaled: before that no graph is searched for one.
         self.is_in_use = False
-        #: By the ids of gradients: weak references to these, how often each had been written to, and the mark.
-        self._by_id: dict[int, tuple[weakref.ref[Value], int, Mark]] = {}
+        #: By the ids of gradients: weak references to these, how often each had been written to, and the scale.
+        self._by_id: dict[int, tuple[weakref.ref[Value], int, float]] = {}
 
-    def put(self, gradient: Value, mark: Mark) -> None:
+    def put(self, gradient: Value, scale: float) -> None:
         """Mark a gradient, as it is now."""
         key = id(gradient)
         # Nobody else gets the id before the callback has run.
         reference = weakref.ref(gradient, lambda _: self._by_id.pop(key, None))
-        self._by_id[key] = (reference, writes_to(gradient), mark)
+        self._by_id[key] = (reference, writes_to(gradient), scale)
 
-    def of(self, gradient: Value | None) -> Mark | None:
-        """Return the mark of a gradient; None if it has none, or was written to since."""
+    def of(self, gradient: Any) -> float | None:
+        """Return the scale of a gradient; None if it is not known, or the gradient was written to since."""
         found = self._by_id.get(id(gradient))
-        if found is None or gradient is None or found[0]() is not gradient or found[1] != writes_to(gradient):
+        if found is None:
             return None
-        return found[2]
+        reference, writes, scale = found
+        marked = reference()
+        return scale if marked is not None and marked is gradient and writes_to(marked) == writes else None
 
     def is_scaled(self, gradient: Any) -> bool:
         """Say whether a gradient, or a part of it, is that of a scaled loss, and was never unscaled."""
-        return self.of(gradient) in (Mark.SCALED, Mark.MIXED)
+        return self.of(gradient) not in (None, UNSCALED)
 
-    def search(self, targets: Sequence[Link]) -> tuple[Graph | None, Set[int]]:
-        """Return the graph of targets, and the ids of its records and leaves that scaled losses send cotangents to.
+    def search(self, targets: Sequence[Link]) -> tuple[Graph | None, Mapping[int, float]]:
+        """Return the graph of targets and, by id, the scales of what reaches its records and leaves from scaled losses.
 
         The graph is None if no loss was ever scaled. To be called before a sweep, which may free it.
         """
         if not self.is_in_use:
-            return None, frozenset()
+            return None, {}
         graph = graph_of(targets)
-        losses = [record for record in graph[0] if record.notes is not None and record.notes.scaler is not None]
-        return graph, {id(link) for links in graph_of(losses) for link in links} if losses else frozenset()
+        scales: dict[int, float] = {}
+        losses = set()
+        for record in graph[0]:
+            if record.notes is not None and record.notes.scale is not None:
+                losses.add(record)
+                _merge(scales, graph_of([record]), record.notes.scale)
+        if losses:
+            # What is reached past the scaled losses as well gets a part that is not scaled.
+            _merge(scales, graph_of(targets, losses), UNSCALED)
+        return graph, scales
 
-    def coming(self, leaves: Sequence[Value], scaled: Set[int]) -> list[tuple[Value, Mark]]:
-        """Return the marks that the gradients of leaves will have once more is added: what to give to `arrive` then.
+    def coming(self, leaves: Sequence[Value], scales: Mapping[int, float]) -> list[tuple[Value, float]]:
+        """Return the scales that the gradients of leaves will have once more is added: what to give to `arrive` then.
 
         Args:
             leaves: those that a gradient is on its way to.
-            scaled: the ids that `search` has found.
+            scales: what `search` has found.
         """
         found = []
         for leaf in leaves if self.is_in_use else ():
             gradient = leaf.extras.grad if leaf.extras is not None else None
-            mark = self.of(gradient)
-            if id(leaf) not in scaled:
-                mark = Mark.MIXED if mark is Mark.SCALED else mark
-            else:
-                # Zeros may have been written behind our back, and do no harm.
-                is_left = mark is Mark.UNSCALED and gradient is not None and gradient.array.any()
-                mark = Mark.MIXED if is_left or mark is Mark.MIXED else Mark.SCALED
-            if mark is not None:
-                found.append((leaf, mark))
+            before, added = self.of(gradient), scales.get(id(leaf))
+            if added is None and before is None:
+                continue
+            # Zeros may have been written behind our back, and have any scale.
+            has_none = before is None or (before == UNSCALED and gradient is not None and not gradient.array.any())
+            added = UNSCALED if added is None else added
+            found.append((leaf, added if has_none or added == before else MIXED))
         return found
 
-    def arrive(self, coming: Sequence[tuple[Value, Mark]]) -> None:
+    def arrive(self, coming: Sequence[tuple[Value, float]]) -> None:
         """Mark the gradients of leaves to which something was added."""
-        for leaf, mark in coming:
+        for leaf, scale in coming:
             assert leaf.extras is not None
-            self.put(leaf.extras.grad, mark)
+            self.put(leaf.extras.grad, scale)
+
+
+def _merge(scales: dict[int, float], graph: Graph, scale: float) -> None:
+    """Note that all of a graph is reached by cotangents of a scale."""
+    for links in graph:
+        for link in links:
+            scales[id(link)] = scale if scales.get(id(link), scale) == scale else MIXED
 
 
 marks = Marks()

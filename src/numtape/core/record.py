@@ -91,7 +91,7 @@ def describe_site(code: CodeType | None, lasti: int) -> str:
 class Notes:
     """What few records carry: stamps of operands that had been written before, tensors that want a gradient, hooks."""
 
-    __slots__ = ("hooks", "prints", "retained", "scaler", "stamps", "updates")
+    __slots__ = ("hooks", "prints", "retained", "scale", "stamps", "updates")
 
     def __init__(self) -> None:
         #: For each input, the write count at which it was read; None where that was 0 or cannot change.
@@ -104,8 +104,8 @@ class Notes:
         self.hooks: tuple[dict[int, Any], type[Value]] | None = None
         #: Weak references to running statistics that the op has changed, and what they held before.
         self.updates: tuple[tuple[weakref.ref[Value], NDArray], ...] = ()
-        #: A weak reference to the loss scaler by whose scale the op multiplied a loss; None for other ops.
-        self.scaler: weakref.ref[Any] | None = None
+        #: The scale by which the op multiplied a loss for a loss scaler; None for other ops.
+        self.scale: float | None = None
 
 
 class Gone:

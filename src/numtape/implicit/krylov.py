@@ -25,7 +25,9 @@ class Result(NamedTuple):
     rest: NDArray | None = None
 
 
-def conjugate_gradients(product: Product, b: NDArray, tolerance: float, iterations: int) -> Result:
+def conjugate_gradients(
+    product: Product, b: NDArray, tolerance: float, iterations: int, is_rough: bool = False
+) -> Result:
     """Solve a symmetric positive definite system.
 
     Args:
@@ -33,6 +35,8 @@ def conjugate_gradients(product: Product, b: NDArray, tolerance: float, iteratio
         b: the right-hand side.
         tolerance: the relative residual to stop at.
         iterations: at most so many.
+        is_rough: whether the residual that the iteration keeps will do, which saves a product: rounding has hardly
+            touched it if the tolerance is not small.
     """
     x = np.zeros_like(b)
     size = float(np.linalg.norm(b))
@@ -55,7 +59,7 @@ def conjugate_gradients(product: Product, b: NDArray, tolerance: float, iteratio
         if least <= tolerance or not np.isfinite(square):
             break
         p = r + (square / before) * p
-    rest = b - product(best)
+    rest = r if is_rough and least <= tolerance else b - product(best)
     return Result(best, float(np.linalg.norm(rest)) / size, iteration, rest=rest)
 
 

@@ -57,6 +57,7 @@ class Linearization:
                 self._outs = equation.residual(self.unknowns, args)
             if captured is not None:
                 check_known(equation.title, watcher)
+        self._targets = [link_of(out) if out.node is not None else None for out in self._outs]
         #: What F is made of, found once for all products.
         self._graph: Graph | None = None
         #: How it leads to the unknowns, found once for all products too.
@@ -121,7 +122,7 @@ class Linearization:
         return [np.zeros(out.shape) if t is None else t for out, t in zip(self._outs, found, strict=True)]
 
     def _pulled(self, cotangents: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
-        seeds = [(link_of(out), c) for out, c in zip(self._outs, cotangents, strict=True) if out.node is not None]
+        seeds = [(link, c) for link, c in zip(self._targets, cotangents, strict=True) if link is not None]
         links = [link_of(source) for source in sources]
         if self._graph is None:
             self._graph = graph_of([link for link, _ in seeds])

@@ -96,8 +96,10 @@ class System:
 
     def _iterated(self, b: NDArray, is_transposed: bool, tolerance: float) -> Result:
         product = self.point.transposed_times if is_transposed or self.is_positive else self.point.times
-        solve = conjugate_gradients if self.method == "cg" else gmres
-        return solve(product, b, tolerance, 10 * len(b) + 100)
+        most = 10 * len(b) + 100
+        if self.method == "cg":
+            return conjugate_gradients(product, b, tolerance, most, is_rough=tolerance > 1e-8)
+        return gmres(product, b, tolerance, most)
 
     def check_regular(self) -> None:
         """Raise if F_x is singular, although products may solve it for a right-hand side that happens to fit.

@@ -99,7 +99,8 @@ def get_num_threads() -> int:
 def set_num_threads(count: int) -> None:
     """Let matrix products and numtape's own kernels use at most so many threads, in all of the process.
 
-    Threads of NumPy's BLAS and ours are meant; those of oneDNN are set by OMP_NUM_THREADS.
+    Threads of NumPy's BLAS and ours are meant; those of oneDNN are set by OMP_NUM_THREADS. While some thread is in
+    strict mode (`nt.deterministic`) there is one; the number is that after it.
 
     Example:
         >>> before = nt.get_num_threads()
@@ -110,13 +111,12 @@ def set_num_threads(count: int) -> None:
     """
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise ArgumentError(f"set_num_threads: the number of threads is {count!r}; it must be a positive integer.")
-    found = library()
-    if found is None:
+    if library() is None:
         raise ArgumentError(
             "set_num_threads: the BLAS library that NumPy uses does not let its threads be set; set "
             "OPENBLAS_NUM_THREADS, or what it is called there, before Python starts."
         )
-    found.set_threads(int(count))
+    single_thread.set_threads(int(count))
 
 
 def can_be_single() -> bool:
@@ -140,6 +140,15 @@ class SingleThread:
                 self._before = found.threads()
                 found.set_threads(1)
             self._holders += 1
+
+    def set_threads(self, count: int) -> None:
+        """Let BLAS use so many threads, as soon as nobody wants just one."""
+        found = library()
+        with self._lock:
+            if self._holders:
+                self._before = count
+            elif found is not None:
+                found.set_threads(count)
 
     def release(self) -> int:
         """Undo a `hold`; return how many threads BLAS was using, which is 1 unless somebody set another number."""

@@ -101,7 +101,8 @@ def _sum_to_odd(terms: list[NDArray]) -> NDArray:
 def rounded(x: NDArray, dtype: Dtype) -> NDArray:
     """Return a float64 array in a half dtype, rounded to nearest and ties to even, once."""
     if dtype != bfloat16:
-        return x.astype(dtype)
+        with np.errstate(over="ignore"):  # Infinity is right.
+            return x.astype(dtype)
     # By way of float32, which must not round to a tie: what it cannot hold is cut off, and leaves an odd last bit.
     near = x.astype(np.float32)
     exact = near.astype(np.float64)

@@ -13,7 +13,7 @@ import numpy as np
 from .. import tree
 from ..config import AmpConfig, PrecisionMode
 from ..core.gradients import link_of
-from ..core.marks import writes_to
+from ..core.marks import UNSCALED, writes_to
 from ..core.reverse import collect, graph_of
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
@@ -26,13 +26,12 @@ from .unscaling import (
     Statistics,
     Step,
     check_not_late,
-    check_not_mixed,
     check_not_scaled,
     check_unscaled,
-    is_unscaled,
     mark_scaled,
     mark_unscaled,
     parameters_of,
+    scale_of,
     unscale_gradient,
 )
 
@@ -113,7 +112,7 @@ class LossScaler:
         behind = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Value) and leaf.requires_grad}
         self._statistics.add(records, behind)
         self._watched = {**{key: (weakref.ref(leaf), writes_to(leaf)) for key, leaf in behind.items()}, **self._watched}
-        return tree.map(lambda each: mark_scaled(self._times_scale(each), self), loss)
+        return tree.map(lambda each: mark_scaled(self._times_scale(each), self._scale), loss)
 
     def _times_scale(self, loss: Any) -> Any:
         return (loss.astype(float32) if loss.dtype in HALF_DTYPES else loss) * self._scale
@@ -144,17 +143,14 @@ class LossScaler:
                 f"{title}: no parameter of this {kind} has a gradient; call scaler.scale(loss).backward() first."
             )
         new = [p for p in with_gradient if id(p) not in self._unscaled]
-        if new and len(new) == len(with_gradient) and all(map(is_unscaled, new)):
+        scales = [scale_of(title, parameter, self._scale) for parameter in new]
+        if len(new) == len(with_gradient) and set(scales) == {UNSCALED} != {self._scale}:
             raise GradientError(
                 f"{title}: the gradients of this {kind} are those of the last step; call scaler.scale(loss).backward() "
                 "first."
             )
-        if self._scale != 1.0:
-            check_not_mixed(title, new)
-        for parameter in new:
-            # What no backward of this step has reached is unscaled already.
-            factor = 1.0 if is_unscaled(parameter) else 1.0 / self._scale
-            self._unscaled[id(parameter)] = (parameter, unscale_gradient(parameter, factor))
+        for parameter, scale in zip(new, scales, strict=True):
+            self._unscaled[id(parameter)] = (parameter, unscale_gradient(parameter, 1.0 / scale))
         mark_unscaled(new)
         overflow = not all(self._unscaled[id(parameter)][1] for parameter in with_gradient)
         self._steps[id(optimizer)] = Step(optimizer, overflow)
@@ -187,9 +183,8 @@ class LossScaler:
             self.unscale(optimizer)
             known = self._steps[id(optimizer)]
         parameters = parameters_of(title, optimizer)
-        if self._scale != 1.0:
-            check_not_late(title, parameters)
-        mark_unscaled(parameters)  # They may have been clipped since, or there is no scale.
+        check_not_late(title, parameters)
+        mark_unscaled(parameters)  # They may have been clipped since.
         result = None if known.overflow else optimizer.step(*args, **kwargs)
         known.has_stepped = True
         return result

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.marks import Mark, marks, writes_to
+from ..core.marks import UNSCALED, marks, writes_to
 from ..core.record import Record, note
 from ..core.value import Value, wrap
 from ..core.write import mark_written
@@ -86,17 +86,17 @@ class Statistics:
                 mark_written(statistic, statistic.node)
 
 
-def mark_scaled(loss: Value, scaler: Any) -> Value:
-    """Note at the record of a loss who scaled it, and return the loss: no tape may scale it once more."""
+def mark_scaled(loss: Value, scale: float) -> Value:
+    """Note at the record of a loss by what it was scaled, and return the loss: nobody may scale it once more."""
     if type(loss.node) is Record:
         marks.is_in_use = True
-        note(loss.node).scaler = weakref.ref(scaler)
+        note(loss.node).scale = scale
     return loss
 
 
 def check_not_scaled(title: str, records: Iterable[Record], advice: str) -> None:
     """Raise if one of the records behind a loss is of a loss that a scaler has returned."""
-    if any(record.notes is not None and record.notes.scaler is not None for record in records):
+    if any(record.notes is not None and record.notes.scale is not None for record in records):
         raise GradientError(f"{title}: the loss was scaled before, by scaler.scale(loss); {advice}.")
 
 
@@ -104,22 +104,22 @@ def mark_unscaled(parameters: Iterable[Value]) -> None:
     """Note that the gradients of parameters are unscaled."""
     for gradient in map(gradient_of, parameters):
         if gradient is not None:
-            marks.put(gradient, Mark.UNSCALED)
+            marks.put(gradient, UNSCALED)
 
 
-def is_unscaled(parameter: Value) -> bool:
-    """Say whether the gradient of a parameter was unscaled before, and no scaled loss was added to it since."""
-    return marks.of(gradient_of(parameter)) is Mark.UNSCALED
+def scale_of(title: str, parameter: Value, scale: float) -> float:
+    """Return by what the gradient of a parameter is scaled: as is known, or else by a scale that is given.
 
-
-def check_not_mixed(title: str, parameters: Iterable[Value]) -> None:
-    """Raise if one of these parameters has a gradient to which scaled and unscaled losses were added."""
-    for parameter in parameters:
-        if marks.of(gradient_of(parameter)) is Mark.MIXED:
-            raise GradientError(
-                f"{title}: the gradient of {name_of(parameter)} is the sum of scaled and unscaled ones, of an earlier "
-                "step or of another loss; call optimizer.zero_grad() before backward(), and scale all losses or none."
-            )
+    Raise if it is the sum of gradients of different scales.
+    """
+    known = marks.of(gradient_of(parameter))
+    if known is None or known == known:
+        return scale if known is None else known
+    raise GradientError(
+        f"{title}: the gradient of {name_of(parameter)} is the sum of gradients of different scales: of an earlier "
+        "step, of an unscaled loss, or of one from before the scale changed. Call optimizer.zero_grad() before "
+        "backward(), scale all losses or none, and call update() only when all optimizers have stepped."
+    )
 
 
 def check_not_late(title: str, parameters: Iterable[Value]) -> None:
