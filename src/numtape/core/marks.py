@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .record import Link
+from .record import Link, Record
 from .reverse import Graph, graph_of
 from .value import Value
 
@@ -60,15 +60,16 @@ class Marks:
         if not self.is_in_use:
             return None, {}
         graph = graph_of(targets)
-        scales: dict[int, float] = {}
-        losses = set()
+        losses: dict[float, list[Record]] = {}
         for record in graph[0]:
             if record.notes is not None and record.notes.scale is not None:
-                losses.add(record)
-                _merge(scales, graph_of([record]), record.notes.scale)
+                losses.setdefault(record.notes.scale, []).append(record)
+        scales: dict[int, float] = {}
+        for scale, records in losses.items():
+            _merge(scales, graph_of(records), scale)
         if losses:
             # What is reached past the scaled losses as well gets a part that is not scaled.
-            _merge(scales, graph_of(targets, losses), UNSCALED)
+            _merge(scales, graph_of(targets, set().union(*losses.values())), UNSCALED)
         return graph, scales
 
     def coming(self, leaves: Sequence[Value], scales: Mapping[int, float]) -> list[tuple[Value, float]]:
