@@ -322,3 +322,84 @@ def test_data_that_an_open_tape_watches_on_first_use_are_not_lost_quietly(place)
         others = {"sigma": {"sigma": given}, "bounds": {"bounds": (None, given)}}.get(place, {})
         with pytest.raises(LeavesTapeError, match=rf"^curve_fit: {place} (is|has a) tracked"):
             curve_fit(lambda x, p: p["a"] * x, np.ones(2), ydata, {"a": np.ones(2)}, **others)
+
+
+def squares(q):
+    return (q**2).sum()
+
+
+ON_LINE = {"type": "eq", "fun": lambda q: q.sum() - 1.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"method": "BFGS", "bounds": (0, 1)},
+            "minimize: method 'BFGS' takes no bounds; cobyla, cobyqa, l-bfgs-b, nelder-mead, powell, slsqp, tnc, "
+            "trust-constr do.",
+        ),
+        (
+            {"method": "L-BFGS-B", "bounds": (0, 1), "constraints": ON_LINE},
+            "minimize: method 'L-BFGS-B' takes no constraints; cobyla, cobyqa, slsqp, trust-constr do.",
+        ),
+        (
+            {"constraints": [{**ON_LINE, "type": "eqq"}]},
+            "minimize: a constraint has the type 'eqq'; write 'eq'.",
+        ),
+        (
+            {"constraints": {"fun": squares}},
+            "minimize: a constraint has the type None; there are eq, ineq.",
+        ),
+    ],
+)
+def test_limits_that_a_method_cannot_take_are_not_dropped(given, message):
+    raises(ArgumentError, message, lambda: minimize(squares, np.full(2, 0.5), **given))
+
+
+@pytest.mark.parametrize(
+    "method", [None, "Nelder-Mead", "L-BFGS-B", "TNC", "SLSQP", "Powell", "trust-constr", "COBYLA"]
+)
+def test_bounds_are_kept_by_the_methods_that_take_them(method):
+    found = minimize(lambda q: ((q - 2.0) ** 2).sum(), np.full(2, 0.5), method=method, bounds=(0, 1))
+    np.testing.assert_allclose(found.x, [1.0, 1.0], atol=1e-3)
+
+
+@pytest.mark.parametrize("method", [None, "slsqp"])
+def test_constraints_are_kept_by_the_methods_that_take_them(method):
+    found = minimize(squares, np.ones(2), method=method, bounds=(0, 1), constraints={**ON_LINE, "type": "EQ"})
+    np.testing.assert_allclose(found.x, [0.5, 0.5], atol=1e-6)
+
+
+def test_no_constraints_are_taken_by_every_method():
+    for none in ((), [], {}, None):
+        assert minimize(squares, np.ones(2), method="BFGS", constraints=none).success
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"loss": "hubber"}, "there is no loss 'hubber'; write 'huber'."),
+        ({"loss": "abs"}, "there is no loss 'abs'; there are arctan, cauchy, huber, linear, soft_l1."),
+        ({"method": "lm", "sparse": True}, "method 'lm' takes no sparse Jacobian; use method='trf' or 'dogbox'."),
+        ({"method": "lm", "bounds": (0, 2)}, "method 'lm' takes no bounds; use method='trf' or 'dogbox'."),
+        (
+            {"method": "lm", "loss": "huber"},
+            "method 'lm' takes no loss but the linear one; use method='trf' or 'dogbox'.",
+        ),
+    ],
+)
+def test_what_a_method_of_least_squares_cannot_take_is_refused(given, message):
+    raises(ArgumentError, f"least_squares: {message}", lambda: least_squares(lambda q: q, np.ones(2), **given))
+
+
+def test_bounds_without_a_number_are_none_to_lm():
+    assert least_squares(lambda q: q - 1.0, np.zeros(2), method="lm", bounds=(None, None)).success
+
+
+def test_a_robust_fit_by_the_default_method_says_which_to_use():
+    raises(
+        ArgumentError,
+        "curve_fit: method 'lm' takes no loss but the linear one; use method='trf' or 'dogbox'.",
+        lambda: curve_fit(lambda x, a: a * x, X, X, loss="huber"),
+    )

@@ -545,6 +545,7 @@ def test_an_operator_may_be_called_and_says_its_dtype(matrix):
     operator = linear_operator(matrix)
     x = nt.tensor(np.ones(4))
     np.testing.assert_array_equal(operator(x).numpy(), (operator @ x).numpy())
+    np.testing.assert_array_equal(operator.dot(x).numpy(), (operator @ x).numpy())
     assert operator.dtype == np.float64
     assert nt.implicit.linear_solve(linear_operator(SQUARE_SPARSE), np.ones(3)).shape == (3,)
 

@@ -157,6 +157,22 @@ def test_a_method_of_the_users_own_gets_gradient_and_products():
     np.testing.assert_allclose(found.x, [0.5, 0.25], rtol=1e-14)
 
 
+@pytest.mark.parametrize("success", [True, False])
+def test_a_method_of_the_users_own_may_say_nothing(success):
+    def stay(fun, x0, bounds=None, **options):
+        assert bounds is not None
+        return scipy.optimize.OptimizeResult(x=x0, fun=fun(x0), success=success)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = minimize(lambda x: x**2, 1.0, method=stay, bounds=(0, 2))
+    assert found.message == ""
+    assert str(found).splitlines()[0] == ("converged" if success else "NOT CONVERGED")
+    assert [str(each.message).split(";")[0] for each in caught] == (
+        [] if success else ["minimize: the solver did not converge"]
+    )
+
+
 def test_the_gradient_is_computed_once_at_each_point():
     calls = []
 

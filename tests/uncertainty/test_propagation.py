@@ -162,6 +162,32 @@ def test_a_value_that_is_not_finite_is_refused():
         )
 
 
+@pytest.mark.parametrize(("form", "size"), [("errors", 2), ("errors", 2000), ("covariance", 2)])
+def test_an_infinite_derivative_is_refused_by_name(form, size):
+    given = {"errors": np.full(size, 0.1)} if form == "errors" else {"covariance": 0.01 * np.eye(size)}
+    x = np.full(size, 4.0)
+    np.testing.assert_allclose(propagate(np.sqrt, x, **given).errors, np.full(size, 0.025))
+    x[1] = 0.0
+    raises(
+        NonFiniteError,
+        "propagate: the derivative of sqrt is inf for value[1] by x[1] at x; choose a point where it is finite, or "
+        "make x[1] a constant.",
+        lambda: propagate(np.sqrt, x, **given),
+    )
+
+
+def test_a_derivative_that_is_nan_is_refused_by_name():
+    def norm(p):
+        return {"r": nt.sqrt((p["x"] ** 2).sum())}
+
+    raises(
+        NonFiniteError,
+        "propagate: the derivative of norm is nan for r by x[0] at x; choose a point where it is finite, or make x[0] "
+        "a constant.",
+        lambda: propagate(norm, {"x": np.zeros(2)}, errors={"x": 0.1}),
+    )
+
+
 def test_elasticities_of_a_power_law_are_its_exponents():
     found = sensitivities(lambda p: p["k"] * p["m"] ** 3 / p["v"] ** 0.5, {"k": 3.0, "m": 2.0, "v": 4.0})
     np.testing.assert_allclose(found.elasticities, [[1.0, 3.0, -0.5]], rtol=1e-14)

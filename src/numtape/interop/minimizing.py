@@ -8,11 +8,12 @@ import numpy as np
 
 from .._typing import NDArray
 from ..arguments import title
+from ..errors import ArgumentError
 from ..jacobians import hessian
 from .bounds import as_bounds
 from .functions import Objective, Residuals, solving
 from .loading import scipy_part
-from .options import check_method, check_options
+from .options import check_method, check_options, near
 from .results import Solution, verdict
 from .vectors import Layout, flat
 
@@ -22,6 +23,10 @@ _WITH_PRODUCTS = frozenset(("newton-cg", "trust-ncg", "trust-krylov", "trust-con
 _WITH_HESSIAN = frozenset(("dogleg", "trust-exact"))
 _WITH_GRADIENT = frozenset(("cg", "bfgs", "l-bfgs-b", "tnc", "slsqp"))
 _METHODS = _WITHOUT_GRADIENT | _WITH_PRODUCTS | _WITH_HESSIAN | _WITH_GRADIENT
+#: Methods that take bounds, and those that take constraints as well; SciPy drops what the others cannot take.
+_WITH_CONSTRAINTS = frozenset(("cobyla", "cobyqa", "slsqp", "trust-constr"))
+_WITH_BOUNDS = _WITH_CONSTRAINTS | {"l-bfgs-b", "nelder-mead", "powell", "tnc"}
+_TYPES = ("eq", "ineq")
 _ARGUMENTS = ("args", "method", "bounds", "constraints", "tol", "callback", "options")
 
 
@@ -47,7 +52,7 @@ def minimize(
         function: takes a tree of tensors, and `args`, and returns a scalar.
         x0: where to start: tensors, arrays, numbers or a tree of them. A list or tuple of numbers is an array.
         args: further arguments of `function`, passed on as they are.
-        method: as SciPy's.
+        method: as SciPy's; by default one that takes the bounds and constraints that are given.
         bounds: a tuple (lower, upper) of trees like `x0`; a number stands for all elements, None for no bound. Or, as
             SciPy's, `Bounds` or a pair for each element.
         constraints: as SciPy's, with functions of trees; their Jacobians are not asked for.
@@ -78,6 +83,9 @@ def minimize(
     objective = Objective(name, function, layout, _as_args(args))
     sides = as_bounds(name, layout, bounds, takes_pairs=True)
     kind = method.lower() if isinstance(method, str) else method
+    if not callable(kind):  # A method of the user's own takes what it takes.
+        _check_types(name, _listed(constraints))
+        _check_limits(name, method, sides is not None, _listed(constraints))
     objective.start(differentiates=kind not in _WITHOUT_GRADIENT)
     limits = _as_constraints(optimize, layout, constraints)
     with solving():
@@ -99,6 +107,29 @@ def minimize(
 def _as_args(args: Any) -> tuple[Any, ...]:
     """Return further arguments as a tuple; a single one may come without."""
     return args if isinstance(args, tuple) else (args,)
+
+
+def _listed(constraints: Any) -> Any:
+    """Return constraints as a list or a tuple; a single one may come without."""
+    if isinstance(constraints, list | tuple):
+        return constraints
+    return [constraints] if constraints else []
+
+
+def _check_limits(name: str, method: str | None, has_bounds: bool, constraints: Any) -> None:
+    """Raise if a method cannot take the bounds or constraints that are given; None is one that can."""
+    needs = [("constraints", any(constraints), _WITH_CONSTRAINTS), ("bounds", has_bounds, _WITH_BOUNDS)]
+    for what, is_given, takers in needs:
+        if is_given and method is not None and method.lower() not in takers:
+            raise ArgumentError(f"{name}: method {method!r} takes no {what}; {', '.join(sorted(takers))} do.")
+
+
+def _check_types(name: str, constraints: Any) -> None:
+    """Raise if a constraint that is a dict has a type that SciPy does not know; case does not count."""
+    for constraint in constraints:
+        given = constraint.get("type") if isinstance(constraint, dict) else "eq"
+        if str(given).lower() not in _TYPES:
+            raise ArgumentError(f"{name}: a constraint has the type {given!r}; {near(str(given), _TYPES)}.")
 
 
 def _derivatives(objective: Objective, kind: Any) -> dict[str, Any]:
@@ -137,8 +168,7 @@ def _as_callback(layout: Layout, callback: Callable[..., Any]) -> Callable[..., 
 
 def _as_constraints(optimize: Any, layout: Layout, constraints: Any) -> Any:
     """Return constraints of trees as constraints of vectors, with their derivatives."""
-    given = constraints if isinstance(constraints, list | tuple) else [constraints]
-    return [_as_constraint(optimize, layout, constraint) for constraint in given]
+    return [_as_constraint(optimize, layout, constraint) for constraint in _listed(constraints)]
 
 
 def _as_constraint(optimize: Any, layout: Layout, constraint: Any) -> Any:

@@ -21,7 +21,7 @@ def linear_operator(a: Any, shape: Shape | None = None) -> "Operator":
 
     ``L @ x`` and ``x @ L`` take tensors and arrays: vectors, matrices and stacks of matrices. The reverse sweep uses
     the transpose, which a `LinearOperator` has if it has an ``rmatvec``. Both modes and any order work, and batches of
-    (co)tangents are multiplied at once. ``L(x)`` is ``L @ x``.
+    (co)tangents are multiplied at once. ``L(x)`` and ``L.dot(x)`` are ``L @ x``.
 
     Matrices are copied: what is written to `a` later changes neither products nor derivatives of earlier ones. What a
     `LinearOperator` computes is its own; it must not change until derivatives are taken. When its transpose is used
@@ -109,6 +109,10 @@ class Operator:
         raise NotImplementedError
 
     def __call__(self, x: Any) -> Any:
+        """Return ``L @ x``."""
+        return self @ x
+
+    def dot(self, x: Any) -> Any:
         """Return ``L @ x``."""
         return self @ x
 

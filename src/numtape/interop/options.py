@@ -39,6 +39,12 @@ def check_method(name: str, method: Any, known: Collection[str]) -> None:
         raise ArgumentError(f"{name}: there is no method {method!r}; {near(method, known)}.")
 
 
+def check_word(name: str, title: str, word: Any, known: Collection[str]) -> None:
+    """Raise if a choice that is given by name is none of those that there are; case counts."""
+    if isinstance(word, str) and word not in known:
+        raise ArgumentError(f"{name}: there is no {title} {word!r}; {near(word, known)}.")
+
+
 def near(given: str, known: Collection[str]) -> str:
     """Return which name may have been meant, or all of them, in words."""
     plain = "".join(filter(str.isalnum, given.lower()))

@@ -44,7 +44,7 @@ class Solution:
 
     def __str__(self) -> str:
         verdict = "converged" if self.success else "NOT CONVERGED"
-        return "\n".join([f"{verdict}: {self.message}", *self._rows()])
+        return "\n".join([f"{verdict}: {self.message}" if self.message else verdict, *self._rows()])
 
     def _rows(self) -> list[str]:
         width = max(map(len, self.names))
@@ -112,13 +112,15 @@ class CurveFit(Fit):
 
 def verdict(name: str, result: Any) -> tuple[bool, str]:
     """Return whether a solver converged to something finite, and why it stopped; warn if it did not."""
-    message = " ".join(str(result.message).split())
+    # A method of the user's own need not say why.
+    message = " ".join(str(getattr(result, "message", "")).split())
     is_finite = bool(np.all(np.isfinite(result.x)) and np.all(np.isfinite(result.fun)))
     success = bool(result.success) and is_finite
     if not success:
         what = "did not converge" if is_finite else "ended where the function is not finite"
+        why = f" ({message})" if message else ""
         warnings.warn(
-            f"{name}: the solver {what} ({message}); its answer is not to be trusted. Try another start or method, "
+            f"{name}: the solver {what}{why}; its answer is not to be trusted. Try another start or method, "
             "more iterations, or another scale of the parameters.",
             SolverWarning,
             stacklevel=_users_level(),

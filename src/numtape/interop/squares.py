@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..errors import ArgumentError, ShapeError
-from .bounds import as_bounds
+from .bounds import Pair, as_bounds
 from .functions import Residuals, solving
 from .loading import scipy_part
-from .options import check_method, check_options, options_of
+from .options import check_method, check_options, check_word, options_of
 from .polishing import polished
 from .results import Fit, verdict
 from .vectors import Layout
@@ -15,6 +17,7 @@ from .vectors import Layout
 #: Arguments of SciPy's solver that are given here, and its methods.
 _OWN = frozenset(("fun", "x0", "bounds", "args", "kwargs"))
 _METHODS = frozenset(("trf", "dogbox", "lm"))
+_LOSSES = frozenset(("linear", "soft_l1", "huber", "cauchy", "arctan"))
 
 
 def least_squares(
@@ -89,8 +92,11 @@ def fit(
     check_options(name, options, options_of(optimize.least_squares, _OWN))
     method = str(options["method"]).lower()
     check_method(name, method, _METHODS)
+    check_word(name, "loss", options.get("loss"), _LOSSES)
     options = {**options, "method": method}
     sides = as_bounds(name, layout, bounds)
+    if method == "lm":
+        _check_lm(name, options.get("loss", "linear"), sides, sparse)
     if polish and sides is not None:
         raise ArgumentError(f"{name}: polish is for problems without bounds; leave one of the two out.")
     out_tree, outs = residuals.start()
@@ -129,3 +135,12 @@ def fit(
         _layout=layout,
         _name=name,
     )
+
+
+def _check_lm(name: str, loss: Any, sides: Pair | None, sparse: bool | None) -> None:
+    """Raise if method "lm" is given what only the others take."""
+    is_bounded = sides is not None and bool(np.any(np.isfinite(sides)))
+    refused = {"bounds": is_bounded, "loss but the linear one": loss != "linear", "sparse Jacobian": bool(sparse)}
+    for what, is_given in refused.items():
+        if is_given:
+            raise ArgumentError(f"{name}: method 'lm' takes no {what}; use method='trf' or 'dogbox'.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
-from ..errors import MissingExtraError
+from ..errors import MissingExtraError, NonFiniteError
 from ..interop.functions import Residuals
 from ..interop.vectors import Layout
 from .covariances import as_covariance, check_constant, variances
@@ -73,6 +73,9 @@ def propagate(function: Callable[..., Any], x: Any, covariance: Any = None, *, e
         elements, and the `jacobian`. With many inputs and results of which each depends on few, the last two are made
         when they are asked for: `errors` alone take little memory.
 
+    Raises:
+        NonFiniteError: if a derivative is infinite or NaN, as that of the root of 0: there is no first order then.
+
     Example:
         >>> area = lambda p: p["width"] * p["height"]
         >>> found = nt.uncertainty.propagate(area, {"width": 3.0, "height": 4.0}, errors={"width": 0.3, "height": 0.1})
@@ -87,9 +90,10 @@ def propagate(function: Callable[..., Any], x: Any, covariance: Any = None, *, e
     out_tree, outs = values.start()
     vector = np.concatenate([out.array.ravel() for out in outs])
     jacobian = _jacobian_of(values, len(vector), may_be_sparse=given.ndim == 1)
-    deviations = np.sqrt(variances(name, jacobian, given))
     value = _plain(values.as_returned(out_tree, outs, vector))
     names = Layout(name, "value", value).names
+    _check_finite(values, names, jacobian)
+    deviations = np.sqrt(variances(name, jacobian, given))
     return Propagated(value, _plain(values.as_returned(out_tree, outs, deviations)), jacobian, given, names)
 
 
@@ -102,6 +106,24 @@ def _jacobian_of(values: Residuals, count: int, may_be_sparse: bool) -> Any:
     except MissingExtraError:
         pass
     return values.jacobian(vector)
+
+
+def _check_finite(values: Residuals, names: list[str], jacobian: Any) -> None:
+    """Raise if a derivative is not finite, and name an infinite one: it makes zeros beside it NaN."""
+    is_sparse = hasattr(jacobian, "tocoo")
+    matrix = jacobian.tocoo() if is_sparse else jacobian
+    entries = matrix.data if is_sparse else matrix.ravel()
+    is_finite = np.isfinite(entries)
+    if np.all(is_finite):
+        return
+    is_infinite = np.isinf(entries)
+    first = int(np.argmax(is_infinite if np.any(is_infinite) else ~is_finite))
+    row, column = (matrix.row[first], matrix.col[first]) if is_sparse else divmod(first, matrix.shape[1])
+    place = values.layout.names[column]
+    raise NonFiniteError(
+        f"{values.name}: the derivative of {values.__name__} is {entries[first]} for {names[row]} by {place} at "
+        f"{values.layout.title}; choose a point where it is finite, or make {place} a constant."
+    )
 
 
 def _dense(matrix: Any) -> NDArray:
