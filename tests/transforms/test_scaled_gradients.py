@@ -390,6 +390,44 @@ def test_an_unscaled_loss_beside_a_scaled_one_in_a_backward_is_an_error():
         scaler.step(optimizer)
 
 
+def plain(w):
+    (w * 3.0).sum().backward()
+
+
+def from_a_tape(w):
+    with nt.Tape() as tape:
+        loss = (w * 3.0).sum()
+    tape.backward(loss)
+
+
+def added_up(w):
+    nt.accumulate_gradients([nt.ones(2)], [w])
+
+
+def written(w):
+    w.grad = nt.ones(2)
+    w.grad.mul_(0.5)
+
+
+@pytest.mark.parametrize("first", [plain, from_a_tape, added_up, written])
+def test_a_scaled_loss_that_is_added_to_an_unscaled_one_is_an_error(first):
+    w, optimizer, scaler = make(init_scale=1024.0)
+    first(w)
+    scaler.scale((w * 2.0).sum()).backward()
+    with pytest.raises(nt.errors.GradientError, match="is the sum of gradients of different scales"):
+        scaler.unscale(optimizer)
+
+
+def test_a_gradient_of_an_unscaled_loss_beside_scaled_ones_is_left_alone():
+    w, _, scaler = make()
+    scaler.scale(w.sum())  # From the first scaled loss on, gradients are told apart.
+    a, b = (nt.ones(2, requires_grad=True) for _ in range(2))
+    (b * 3.0).sum().backward()
+    scaler.scale((a * 2.0).sum()).backward()
+    scaler.unscale(nt.optim.SGD([a, b], lr=1.0))
+    assert (a.grad.tolist(), b.grad.tolist()) == ([2.0, 2.0], [3.0, 3.0])
+
+
 @pytest.mark.parametrize("grows", [False, True])
 def test_gradients_that_are_added_up_over_updates_have_one_scale(grows):
     a, b, one, other, _ = two_optimizers()
@@ -505,3 +543,30 @@ def test_a_gradient_may_be_unscaled_by_hand_and_a_scaled_loss_be_looked_at():
         optimizer.step([tape.gradient(loss, w) / 8.0])
         assert scaler.scale(w.sum()).item() == 8.0 * w.sum().item()
     assert w.tolist() == [0.5, 1.5]
+
+
+def test_what_lies_behind_a_loss_and_is_in_no_optimizer_may_be_written():
+    w, optimizer, scaler = make(init_scale=1024.0, lr=0.1)
+    shift = nt.zeros(2, requires_grad=True)
+    for _ in range(2):
+        optimizer.zero_grad()
+        scaler.scale((w * (1.0 + shift)).sum()).backward()
+        with nt.no_grad():
+            shift.add_(0.1 * nt.sign(shift.grad))
+        scaler.step(optimizer)
+        scaler.update()
+        shift.grad.zero_()
+    np.testing.assert_allclose(w.numpy(), [0.79, 1.79], rtol=1e-6)
+
+
+def test_gradients_may_be_zeroed_between_scaling_and_backward():
+    w, optimizer, scaler = make(init_scale=1024.0)
+    scaler.scale((w**2).sum()).backward()
+    with nt.no_grad():
+        w.add_(w.grad / nt.norm(w.grad) * 0.05)
+    loss = scaler.scale((w**2).sum())
+    optimizer.zero_grad()
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+    np.testing.assert_allclose(w.numpy(), 0.0, atol=1e-6)

@@ -65,16 +65,10 @@ def test_gradients_that_are_never_unscaled_are_noticed(dtype):
     w = nt.tensor([1.0], dtype=dtype, requires_grad=True, name="w")
     optimizer, scaler = nt.optim.SGD([w], lr=1e-6), nt.LossScaler.Dynamic(1024.0)
     scaler.scale(w.sum()).backward()
-    with pytest.raises(nt.errors.GradientError, match="is that of a scaled loss, and was never unscaled"):
-        optimizer.apply_gradients([w.grad])
-    with nt.no_grad():
-        w -= 1e-6 * w.grad
-    with pytest.raises(nt.errors.GradientError) as error:
-        scaler.scale(w.sum())
-    assert str(error.value) == (
-        "DynamicScaler.scale: parameter 'w' was updated since its loss was scaled, but its gradient was never "
-        "unscaled; call scaler.step(optimizer) instead of optimizer.step()."
-    )
+    for step in (optimizer.step, lambda: optimizer.step([w.grad]), lambda: optimizer.apply_gradients([w.grad])):
+        with pytest.raises(nt.errors.GradientError, match="'w' is that of a scaled loss, and was never unscaled"):
+            step()
+    assert w.tolist() == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -176,33 +170,6 @@ def test_bad_input_is_one_clear_line(call, kind, message):
     with pytest.raises(kind) as error:
         call()
     assert str(error.value) == message
-
-
-@pytest.mark.parametrize("is_first", [False, True])
-def test_a_parameter_that_is_updated_by_hand_beside_another_is_noticed_at_every_step(is_first):
-    a, b, one, other, scaler = two_optimizers()
-    for _ in range(2):
-        scaler.scale((a * b).sum()).backward()
-        scaler.step(one)
-        scaler.step(other)
-        scaler.update()
-        one.zero_grad()
-        other.zero_grad()
-    scaler.scale((a * b).sum()).backward()
-    if not is_first:
-        scaler.step(one)
-    with pytest.raises(nt.errors.GradientError, match=r"^SGD.step: the gradient of parameter 'b' is that of a scaled "):
-        other.step()
-    with nt.no_grad():
-        b -= 0.1 * b.grad
-    if is_first:
-        scaler.step(one)
-    with pytest.raises(nt.errors.GradientError) as error:
-        scaler.update()
-    assert str(error.value) == (
-        "DynamicScaler.update: parameter 'b' was updated since its loss was scaled, but its gradient was never "
-        "unscaled; call scaler.step(optimizer) instead of optimizer.step()."
-    )
 
 
 def test_a_loss_may_pass_through_parameters_that_are_left_alone():

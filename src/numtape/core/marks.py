@@ -82,13 +82,11 @@ class Marks:
         found = []
         for leaf in leaves if self.is_in_use else ():
             gradient = leaf.extras.grad if leaf.extras is not None else None
-            before, added = self.of(gradient), scales.get(id(leaf))
-            if added is None and before is None:
-                continue
-            # Zeros may have been written behind our back, and have any scale.
-            has_none = before is None or (before == UNSCALED and gradient is not None and not gradient.array.any())
-            added = UNSCALED if added is None else added
-            found.append((leaf, added if has_none or added == before else MIXED))
+            before, added = self.of(gradient), scales.get(id(leaf), UNSCALED)
+            # What is not known to be scaled counts as not scaled, and zeros have any scale.
+            known = UNSCALED if before is None else before
+            is_free = gradient is None or (known == UNSCALED != added and not gradient.array.any())
+            found.append((leaf, added if is_free or added == known else MIXED))
         return found
 
     def arrive(self, coming: Sequence[tuple[Value, float]]) -> None:

@@ -4,7 +4,6 @@
 `growth_interval` good steps in a row, and shrinks by `backoff_factor` at each overflow. `LossScaler.Static` stays.
 """
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -13,7 +12,7 @@ import numpy as np
 from .. import tree
 from ..config import AmpConfig, PrecisionMode
 from ..core.gradients import link_of
-from ..core.marks import UNSCALED, writes_to
+from ..core.marks import UNSCALED
 from ..core.reverse import collect, graph_of
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
@@ -27,7 +26,6 @@ from .unscaling import (
     Step,
     check_not_late,
     check_not_scaled,
-    check_unscaled,
     mark_scaled,
     mark_unscaled,
     parameters_of,
@@ -72,15 +70,13 @@ class LossScaler:
         self._unscaled: dict[int, tuple[Value, bool]] = {}
         #: What the first loss was made by: the loss itself may be gone when a warning is to name an op.
         self._loss: Any = None
-        #: The parameters behind losses, and how often each had been written to when its first loss was scaled.
-        self._watched: dict[int, tuple[weakref.ref[Value], int]] = {}
         #: What batch normalisation has changed on the way to losses.
         self._statistics = Statistics()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy continues from: all but the step that is under way, which belongs to this process."""
         fresh: dict[str, Any] = {"_is_scaled": False, "_loss": None, "_statistics": Statistics()}
-        return {**self.__dict__, **fresh, "_steps": {}, "_unscaled": {}, "_watched": {}}
+        return {**self.__dict__, **fresh, "_steps": {}, "_unscaled": {}}
 
     def get_scale(self) -> float:
         """Return the factor by which losses are multiplied now."""
@@ -90,8 +86,7 @@ class LossScaler:
         """Return a loss, or a tree of losses, times the scale; half ones become float32, which has room for it.
 
         Raises:
-            GradientError: if it was scaled before, or if parameters were updated since the last loss by gradients that
-                were never unscaled.
+            GradientError: if it was scaled before.
 
         Example:
             >>> scaler = nt.LossScaler.Static(8.0)
@@ -102,16 +97,12 @@ class LossScaler:
         for each in losses:
             if not isinstance(each, Value):
                 raise OperandError(f"LossScaler.scale: wants the loss tensor, not {type(each).__name__}.")
-        title = f"{type(self).__name__}.scale"
-        check_unscaled(title, self._watched, self._unscaled)
         records, leaves = graph_of([link_of(each) for each in losses])
-        check_not_scaled(title, records, "scale it once")
+        check_not_scaled(f"{type(self).__name__}.scale", records, "scale it once")
         if losses:
             self._is_scaled = True
             self._loss = link_of(losses[0]) if self._loss is None else self._loss
-        behind = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Value) and leaf.requires_grad}
-        self._statistics.add(records, behind)
-        self._watched = {**{key: (weakref.ref(leaf), writes_to(leaf)) for key, leaf in behind.items()}, **self._watched}
+        self._statistics.add(records, [id(leaf) for leaf in leaves])
         return tree.map(lambda each: mark_scaled(self._times_scale(each), self._scale), loss)
 
     def _times_scale(self, loss: Any) -> Any:
@@ -177,7 +168,8 @@ class LossScaler:
                 f"{title}: this {type(optimizer).__name__} has stepped since the last update(); call update() after "
                 "the optimizers have stepped."
             )
-        if args and callable(args[0]) and not isinstance(args[0], Value):
+        closure = args[0] if args else kwargs.get("closure")
+        if callable(closure) and not isinstance(closure, Value):
             raise OperandError(f"{title}: a function that computes the loss cannot be scaled; call backward() first.")
         if known is None:
             self.unscale(optimizer)
@@ -193,15 +185,13 @@ class LossScaler:
         """End a step: adapt the scale to whether gradients overflowed. Once for all optimizers.
 
         Raises:
-            GradientError: if no gradients were unscaled since the last update, or parameters were updated by gradients
-                that were never unscaled.
+            GradientError: if no gradients were unscaled since the last update.
         """
         if not self._steps:
             raise GradientError(
                 f"{type(self).__name__}.update: no gradients were unscaled since the last update(); call "
                 "scaler.step(optimizer), instead of optimizer.step(), before it."
             )
-        check_unscaled(f"{type(self).__name__}.update", self._watched, self._unscaled)
         overflow = any(step.overflow for step in self._steps.values())
         bad = [parameter for parameter, is_fine in self._unscaled.values() if not is_fine]
         loss, scale = self._loss, self._scale

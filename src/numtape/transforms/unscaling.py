@@ -1,13 +1,13 @@
 """What loss scaling does to single gradients, and what it asks about optimizers and parameters."""
 
 import weakref
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._typing import NDArray
-from ..core.marks import UNSCALED, marks, writes_to
+from ..core.marks import UNSCALED, marks
 from ..core.record import Record, note
 from ..core.value import Value, wrap
 from ..core.write import mark_written
@@ -129,25 +129,6 @@ def check_not_late(title: str, parameters: Iterable[Value]) -> None:
             raise GradientError(
                 f"{title}: the gradient of {name_of(parameter)} was unscaled, and a scaled loss was added to it since; "
                 "call unscale(optimizer) after the last backward()."
-            )
-
-
-def check_unscaled(title: str, watched: dict[int, tuple[weakref.ref[Value], int]], unscaled: Container[int]) -> None:
-    """Raise if parameters were updated by hand: one was written to whose gradient is still that of a scaled loss.
-
-    Args:
-        title: what errors begin with.
-        watched: by id, parameters behind scaled losses, and how often each had been written to when these were made.
-        unscaled: the ids of those whose gradients were unscaled, so that their optimizers may have stepped.
-    """
-    for key, (reference, writes) in watched.items():
-        parameter = reference()
-        if parameter is None or key in unscaled:
-            continue
-        if writes_to(parameter) != writes and marks.is_scaled(gradient_of(parameter)):
-            raise GradientError(
-                f"{title}: {name_of(parameter)} was updated since its loss was scaled, but its gradient was never "
-                "unscaled; call scaler.step(optimizer) instead of optimizer.step()."
             )
 
 
