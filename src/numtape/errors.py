@@ -128,6 +128,10 @@ class LeavesTapeError(NumtapeError, TypeError):
     Fails: ``np.asarray(y)`` for a tracked ``y``. Repair: ``y.numpy()`` to leave, ``nt.stack`` to stay.
     """
 
+    #: How it would leave, and what else there is to say, until somebody outside has named the function that does it.
+    how: str | None = None
+    hint: str = ""
+
 
 class StreamedError(GradientError):
     """A tensor made inside of a function that `nt.jvp` streamed was differentiated afterwards: its graph is gone.

@@ -244,11 +244,13 @@ def _wrapped(array: Any, operands: list[Value]) -> Any:
 def check_may_leave(self: Any, how: str) -> None:
     """Raise if a tensor is tracked, so that it would leave the tape unnoticed."""
     if is_tracked(self):
-        raise LeavesTapeError(
+        hint = _scipy_hint(sys._getframe(2))
+        error = LeavesTapeError(
             f"{how}: the tensor is tracked, and its gradient would be lost without a word. Use tensor.numpy() to leave "
-            "the tape, nt.stack([...]) or nt.tensor([...]) to join tensors, and nt functions to compute."
-            f"{_scipy_hint(sys._getframe(2))}"
+            f"the tape, nt.stack([...]) or nt.tensor([...]) to join tensors, and nt functions to compute.{hint}"
         )
+        error.how, error.hint = how, hint
+        raise error
 
 
 def _scipy_hint(caller: FrameType) -> str:

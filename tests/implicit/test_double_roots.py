@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 import numtape as nt
-from numtape.errors import LinearAlgebraError
+from numtape.errors import ConvergenceError, LinearAlgebraError
 
 implicit = nt.implicit
 
@@ -275,3 +275,17 @@ def test_a_simple_root_in_tiny_units_has_its_derivative(unit):
         return implicit.root(lambda x: (x - a) * (x / unit + 1.0), np.full(2, 1.5 * unit)).sum()
 
     assert nt.grad(answer)(unit) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-15, 1e-14, 1e-12, 1e-10, 1e-8])
+@pytest.mark.parametrize("power", [2, 3])
+def test_a_multiple_root_along_a_mixture_is_refused_however_the_answer_is_off(power, off):
+    def system(x, p):
+        return nt.stack([(x[0] + x[1] - 3.0) ** power - p, x[0] - 2.0 * x[1], x[2] + x[0] * x[1] - 1.0])
+
+    def answer(p):
+        found = np.array([2.0 + off, 1.0 - 3.0 * off, -1.0 + off])
+        return nt.implicit.root(lambda x: system(x, p), np.ones(3), solver=lambda f, x: found)
+
+    with pytest.raises((LinearAlgebraError, ConvergenceError)):
+        nt.jacobian(answer)(0.0)

@@ -25,9 +25,11 @@ def test_coupled_unknowns_may_have_any_units(seed):
     units = 10.0 ** rng.uniform(-8.0, 8.0, 4)
     p = rng.uniform(0.3, 3.0, 4)
 
+    def coupled(x, p, units):
+        return well(x, p, units) + 0.15 * (x / units).sum() ** 2
+
     def least(p, units, start):
-        function = lambda x: well(x, p, units) + 0.15 * (x / units).sum() ** 2  # noqa: E731
-        return nt.implicit.minimize(function, start)
+        return nt.implicit.minimize(coupled, start, p, units)
 
     ones = np.ones(4)
     np.testing.assert_allclose(least(p, units, units) / units, least(p, ones, ones), rtol=1e-7)

@@ -131,22 +131,20 @@ def on_tape(what: str) -> Iterator[None]:
         with noted_exits() as exits:
             yield
     except LeavesTapeError as error:
-        how, is_unnamed, _ = str(error).partition(": the tensor is tracked")
-        if not is_unnamed:
+        if error.how is None:
             raise  # Somebody inside has said already who did it.
-        raise _named(what, how, error) from error
+        raise _named(what, error) from error
     if exits.last is not None:
         # The function, since the time of a differential equation is a tensor in some runs and a number in others.
         exits.raise_last(what, "Compute with nt or np functions, and take nt.detach of what is only looked at.")
 
 
-def _named(what: str, how: str, error: LeavesTapeError) -> LeavesTapeError:
+def _named(what: str, error: LeavesTapeError) -> LeavesTapeError:
     """Return the error of a tensor that may not become an array, with the function and the line that asked for it."""
-    hint = str(error).partition(" SciPy asked for it")
     return LeavesTapeError(
-        f"{what} would leave the tape by {how} at {_site(error)}, so a part of its derivative would be "
+        f"{what} would leave the tape by {error.how} at {_site(error)}, so a part of its derivative would be "
         "lost. Join tensors by nt.stack([...]), or return them as a list, in the place of np.array([...]); compute "
-        f"with nt or np functions, and take nt.detach of what is only looked at.{hint[1]}{hint[2]}"
+        f"with nt or np functions, and take nt.detach of what is only looked at.{error.hint}"
     )
 
 

@@ -289,6 +289,11 @@ class Inverse:
         x = self._times(b, is_transposed)
         return x + self._times(b - matrix @ x, is_transposed)
 
+    def has_rows_of(self, other: NDArray) -> bool:
+        """Say whether another matrix differs by less than a quarter in each row."""
+        change = np.abs(other - self.matrix) @ self.columns
+        return bool((change <= 0.25 * (np.abs(self.matrix) @ self.columns)).all())
+
     def weakest_signs(self, b: NDArray, x: NDArray) -> NDArray:
         """Return signs for the elements of `b` that add up in the element of the solution that is largest beside x."""
         reach = self.columns * (np.abs(self._scaled) @ (self.rows * b))

@@ -113,8 +113,10 @@ def scale_of(title: str, parameter: Value, scale: float) -> float:
     Raise if it is the sum of gradients of different scales.
     """
     known = marks.of(gradient_of(parameter))
-    if known is None or known == known:
-        return scale if known is None else known
+    if known is None:
+        return scale
+    if known == known:  # It is not MIXED, which is NaN.
+        return known
     raise GradientError(
         f"{title}: the gradient of {name_of(parameter)} is the sum of gradients of different scales: of an earlier "
         "step, of an unscaled loss, or of one from before the scale changed. Call optimizer.zero_grad() before "
