@@ -10,6 +10,7 @@ Invariants:
 """
 
 import itertools
+import math
 import sys
 import threading
 import weakref
@@ -149,12 +150,17 @@ class Limit(Protocol):
 
 
 class Block:
-    """Stands in records for arrays that were dropped together and are made again together."""
+    """Stands in records for arrays that were dropped together and are made again together.
 
-    __slots__ = ("limit",)
+    Making one again may run through others. Those that are `shared` are put back then as well, instead of being made
+    once more when the sweep gets to them: for chains of cheap values, not for a region inside another.
+    """
 
-    def __init__(self, limit: Limit | None = None) -> None:
+    __slots__ = ("is_shared", "limit")
+
+    def __init__(self, limit: Limit | None = None, is_shared: bool = False) -> None:
         self.limit = limit
+        self.is_shared = is_shared
 
 
 class Record:
@@ -205,8 +211,8 @@ class Record:
     def nbytes(self) -> int:
         """The size of the output in bytes, whether it is kept or not."""
         if isinstance(self.shape, list):
-            return sum(int(np.prod(s)) * d.itemsize for s, d in zip(self.shape, self.dtype, strict=True))
-        return int(np.prod(self.shape)) * int(self.dtype.itemsize)
+            return sum(math.prod(s) * d.itemsize for s, d in zip(self.shape, self.dtype, strict=True))
+        return math.prod(self.shape) * int(self.dtype.itemsize)
 
     def __repr__(self) -> str:
         sources = ", ".join(link_name(link) for link in self.inputs)

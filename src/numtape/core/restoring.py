@@ -71,7 +71,7 @@ class Restorer:
 
     def _put_back(self, block: Block, members: list[Record], reader: Record, current: Any) -> None:
         order = missing(members)
-        wanted = set(members)
+        wanted = {*members, *(r for r in order if type(r.array) is Block and r.array.is_shared)}
         parts: list[Part] = []
         if block.limit is not None:
             run = Run(order, wanted, block.limit.size)

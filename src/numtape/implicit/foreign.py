@@ -1,5 +1,6 @@
 """Solvers that users bring: what they are given, and the check of what they return."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +85,7 @@ def _called(equation: Equation, x: Any, args: Args) -> Any:
     values = [_of_dtype(leaf, dtype) for leaf, dtype in zip(leaves, space.dtypes, strict=True)]
     # Many solvers know vectors only.
     shaped = [
-        value if value.shape == shape or value.array.size != np.prod(shape) else value.reshape(shape)
+        value if value.shape == shape or value.array.size != math.prod(shape) else value.reshape(shape)
         for value, shape in zip(values, space.shapes, strict=True)
     ]
     out = equation.call(shaped, args)

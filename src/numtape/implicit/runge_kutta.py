@@ -1,5 +1,6 @@
 """Runge-Kutta methods as data, and one step of any of them, on arrays or on tensors."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,7 +138,7 @@ WEIGHTED_SUM = Op(
     pushes={"operands": lambda t, index, weights: t * weights[index]},
     is_variadic=True,
     facts=Facts(
-        cost=lambda out, *operands, weights: 2 * len(weights) * int(np.prod(out)),
+        cost=lambda out, *operands, weights: 2 * len(weights) * math.prod(out),
         structure=Structure.ELEMENTWISE,
         linear=frozenset(("operands",)),
         batch=elementwise,

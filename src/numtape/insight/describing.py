@@ -1,5 +1,6 @@
 """From records to a graph as plain data: number them and what they begin with, and find out about each."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -119,7 +120,7 @@ class _Sources:
 def _source(link: Any, kind: str, numbers: Numbers) -> Source:
     name = f"{link.op.name} (earlier)" if type(link) is Record else shorten(link_name(link), MOST_TEXT)
     shape, dtype = _shape_and_dtype(link)
-    nbytes = link.nbytes if type(link) is Record else int(np.prod(shape)) * link.dtype.itemsize
+    nbytes = link.nbytes if type(link) is Record else math.prod(shape) * link.dtype.itemsize
     return Source(name, kind, shape, dtype, nbytes, numbers)
 
 

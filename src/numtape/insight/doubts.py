@@ -5,6 +5,7 @@ result that a record or a tensor of the program still has, or a gradient that wa
 """
 
 import gc
+import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ class Suspect(NamedTuple):
     @property
     def size(self) -> int:
         """The number of elements."""
-        return int(np.prod(self.record.inputs[self.position].shape))
+        return math.prod(self.record.inputs[self.position].shape)
 
 
 def suspects_of(record: Record) -> set[Suspect]:

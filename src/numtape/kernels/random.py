@@ -4,6 +4,7 @@ Words come from Philox 4x64 (each counter gives four 64-bit words). NumPy suppli
 and integers are our own, since NumPy does not promise that its stay the same.
 """
 
+import math
 import threading
 
 import numpy as np
@@ -42,7 +43,7 @@ def words(key: int, counter: int, count: int) -> NDArray:
 
 def uniform(key: int, counter: int, shape: tuple[int, ...]) -> NDArray:
     """Return float64 values in [0, 1), from the upper 53 bits of a word each."""
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     return ((words(key, counter, count) >> np.uint64(11)) * 2.0**-53).reshape(shape)
 
 
@@ -52,7 +53,7 @@ CHANCES_PER_WORD = 2
 
 def chances(key: int, counter: int, shape: tuple[int, ...], probability: float) -> NDArray:
     """Return True with a probability for each element, from 32 bits each: the lower half of a word comes first."""
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     drawn = words(key, counter, -(-count // CHANCES_PER_WORD)).astype("<u8", copy=False).view("<u4")[:count]
     if probability * 2.0**32 < 0.5:
         return np.zeros(shape, bool)
@@ -74,7 +75,7 @@ def rounded(drawn: NDArray, low: float, high: float, dtype: Dtype) -> NDArray:
 
 def normal(key: int, counter: int, shape: tuple[int, ...]) -> NDArray:
     """Return float64 values of the standard normal distribution, by Box and Muller's transform of two words each."""
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     pairs = uniform(key, counter, (2, count))
     # 1 - u lies in (0, 1], so that the logarithm is finite.
     radius = np.sqrt(-2.0 * np.log1p(-pairs[0]))
@@ -83,7 +84,7 @@ def normal(key: int, counter: int, shape: tuple[int, ...]) -> NDArray:
 
 def integers(key: int, counter: int, shape: tuple[int, ...], low: int, high: int, dtype: Dtype) -> NDArray:
     """Return integers in [low, high); the bias of the remainder is below (high - low) / 2**64."""
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     drawn = words(key, counter, count) % np.uint64(high - low)
     return (drawn.astype(np.int64) + low).astype(dtype).reshape(shape)
 

@@ -8,6 +8,7 @@ the function runs on tensors and is differentiated through; the price is a secon
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -426,4 +427,4 @@ def _array(x: Any) -> Any:
 
 def per_output(out: Any, *shapes: Any, **params: Any) -> int:
     """One operation per element of the outputs: the cost of what nothing is known of."""
-    return sum(int(np.prod(shape)) for shape in (out if isinstance(out, list) else [out]))
+    return sum(math.prod(shape) for shape in (out if isinstance(out, list) else [out]))

@@ -136,9 +136,7 @@ class Dropping(Scope):
         start = time.perf_counter()
         out = compute(op, arrays, params)
         self._elapsed = time.perf_counter() - start
-        given = [buffer_of(array) for array in arrays if isinstance(array, np.ndarray)]
-        parts = out if isinstance(out, tuple) else (out,)
-        self._is_view = all(any(buffer_of(part) is buffer for buffer in given) for part in parts)
+        self._is_view = _is_view(out, arrays)
         if not self._is_view:
             self.account.hold(out)
         return out
@@ -218,7 +216,7 @@ class Dropping(Scope):
 
     def new_block(self) -> Block:
         """Return a block for values that are dropped together."""
-        return Block(self.account if self.budget is not None else None)
+        return Block(None if self.budget is None else self.account)
 
     def drop_stretch(self, stretch: Stretch) -> None:
         """Drop what a closed stretch holds; what later ones read is kept by `pin` when they do, or kept here."""
@@ -380,10 +378,15 @@ class Selective(Dropping):
         self._expensive = 0
         self._block = self.new_block()
 
+    def new_block(self) -> Block:
+        """Return a block for cheap values; without a budget, what it is made of is not made twice."""
+        return Block(is_shared=True) if self.budget is None else super().new_block()
+
     def keep_operands(self, record: Record, operands: Sequence[Any]) -> None:
         """Tell whether a record is cheap; keep the expensive values that a cheap one is made of."""
         self._drop_pending()
-        cost = _flops(record) + sum(self._cheap[link][0] for link in self._cheap_links(record))
+        links = self._cheap_links(record)
+        cost = _flops(record) + sum(self._cheap[link][0] for link in links)
         elements = max(1, record.nbytes // _itemsize(record))
         is_expensive = cost / elements >= self.least_cost
         if _reads_what_is_rewritten(record) or (is_expensive and not self._is_skipped()):
@@ -394,7 +397,8 @@ class Selective(Dropping):
         self._cheap[record] = (0.0 if is_expensive else cost, self._block)
         self.pin(record, operands, self._cheap)
         pins = {link for link in record.inputs if type(link) is Record and link in self.pinned}
-        self._sources[record] = pins.union(*(self._sources[link] for link in self._cheap_links(record)))
+        sources = [self._sources[link] for link in links]
+        self._sources[record] = sources[0] if len(sources) == 1 and not pins else pins.union(*sources)
 
     def settle_down(self, record: Record) -> None:
         """Take down the cheap ones among a record and its operands, to be dropped."""
@@ -408,6 +412,8 @@ class Selective(Dropping):
                     self._deferred.add(cheap)
                 else:
                     drop([cheap], self._cheap[cheap][1], self._lost)
+        if not self._deferred:
+            return
         sources = self._sources_of_deferred()
         if sum(source.nbytes for source in sources) < sum(map(self.account.size, self._deferred)):
             for cheap in sorted(self._deferred, key=lambda cheap: cheap.index):
@@ -433,6 +439,15 @@ class Selective(Dropping):
         """Say whether an expensive value is none of every n-th."""
         self._expensive += 1
         return self._expensive % self.every != 0
+
+
+def _is_view(out: Any, arrays: tuple[Any, ...]) -> bool:
+    """Say whether an output, or each of several, lies in the memory of an operand."""
+    if isinstance(out, np.ndarray) and out.base is None:
+        return any(out is array for array in arrays)
+    given = [buffer_of(array) for array in arrays if isinstance(array, np.ndarray)]
+    parts = out if isinstance(out, tuple) else (out,)
+    return all(any(buffer_of(part) is buffer for buffer in given) for part in parts)
 
 
 def _reads_what_is_rewritten(record: Record) -> bool:

@@ -112,7 +112,8 @@ class _Walk:
             copy.cell, copy.version, copy.notes = record.cell, record.version, None
             copy.inputs = tuple(copies.get(link, link) if type(link) is Record else link for link in record.inputs)
             if type(record.array) is Block:
-                copy.array = blocks.setdefault(record.array, Block(None if budget is None else self))
+                limit = None if budget is None else self
+                copy.array = blocks.setdefault(record.array, Block(limit, record.array.is_shared))
             else:
                 copy.array = buffers.of(record.array)
         self.records = [copies[record] for record in records]
