@@ -212,7 +212,7 @@ class Record:
         """The size of the output in bytes, whether it is kept or not."""
         if isinstance(self.shape, list):
             return sum(math.prod(s) * d.itemsize for s, d in zip(self.shape, self.dtype, strict=True))
-        return math.prod(self.shape) * int(self.dtype.itemsize)
+        return int(math.prod(self.shape) * self.dtype.itemsize)
 
     def __repr__(self) -> str:
         sources = ", ".join(link_name(link) for link in self.inputs)

@@ -19,6 +19,7 @@ import numpy as np
 from .._typing import NDArray
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ClosedError, GradientError, ShapeError, StreamedError
+from ..kernels.sums import add_reduce
 from .apply import PICK
 from .context import FREED, PAST, current
 from .op import Rule
@@ -359,7 +360,8 @@ def unbroadcast(cotangent: Any, shape: tuple[int, ...]) -> Any:
         axis + extra for axis, length in enumerate(shape) if length == 1 and cotangent.shape[axis + extra] != 1
     )
     if axes:
-        cotangent = cotangent.sum(axis=axes, keepdims=True)
+        is_array = type(cotangent) is _ndarray
+        cotangent = add_reduce(cotangent, axes, True) if is_array else cotangent.sum(axis=axes, keepdims=True)
     return cotangent.reshape(shape)
 
 

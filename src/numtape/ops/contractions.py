@@ -441,10 +441,6 @@ def _product(a_labels: str, a: NDArray, b_labels: str, b: NDArray, kept: set[str
     labels = "".join((*stack, *rows, *columns))
     if not summed:
         return labels, (left * right).reshape((*leading, *heights, *widths))
-    if len(rows) == len(columns) == 1 and set(labels) == set(output) and output[-1] == columns[0]:
-        out = np.empty([lengths[x] for x in output], np.result_type(a, b))
-        view = out.transpose([output.index(x) for x in labels])
-        return labels, np.matmul(left, right, out=view)
     return labels, (left @ right).reshape((*leading, *heights, *widths))
 
 

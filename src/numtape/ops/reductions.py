@@ -11,6 +11,7 @@ from ..core.declare import differentiable, linear
 from ..core.op import Structure
 from ..errors import ArgumentError, AxisError
 from ..kernels.half_sums import HALVES, rounded, sum_of_halves
+from ..kernels.sums import add_reduce
 from ..kernels.views import broadcast_view
 from .comparisons import logical_or
 from .exponential import exp
@@ -32,31 +33,6 @@ def positive_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
     # NumPy takes a number for an array of one element on one axis.
     return tuple(a % ndim for a in (axis if isinstance(axis, tuple) else (axis,))) if ndim else ()
-
-
-#: Elements that float32 sums add one by one, where NumPy does not add pairwise: along axes other than the last.
-_BLOCK = 64
-
-
-def add_reduce(x: Any, axis: Axis, keepdims: bool) -> Any:
-    """Return sums as np.add.reduce does, but accurate in float32 along long axes other than the last too."""
-    if axis is None or not isinstance(x, np.ndarray) or x.dtype != np.float32 or x.ndim < 2:
-        return _plain_add_reduce(x, axis=axis, keepdims=keepdims)
-    for a in axis if isinstance(axis, tuple) else (axis,):
-        if -x.ndim <= a < x.ndim and x.shape[a] >= 8 * _BLOCK and x.strides[a] > x.itemsize:
-            return _sum_by_blocks(x, a % x.ndim, axis, keepdims)
-    return _plain_add_reduce(x, axis=axis, keepdims=keepdims)
-
-
-def _sum_by_blocks(x: NDArray, long: int, axis: Axis, keepdims: bool) -> Any:
-    """Sum the blocks of axis `long`, then their sums along it, then along the other axes."""
-    count = x.shape[long] // _BLOCK
-    before = (slice(None),) * long
-    blocks = x[(*before, slice(count * _BLOCK))]
-    blocks = blocks.reshape((*x.shape[:long], count, _BLOCK, *x.shape[long + 1 :]))
-    sums = _plain_add_reduce(blocks, axis=long + 1)
-    rest = _plain_add_reduce(x[(*before, slice(count * _BLOCK, None))], axis=long, keepdims=True)
-    return add_reduce(np.concatenate((sums, rest), axis=long), axis, keepdims)
 
 
 def restore_axes(g: Array, shape: Shape, axis: Axis, keepdims: bool) -> Array:

@@ -11,9 +11,9 @@ from ..core.declare import composed, differentiable
 from ..core.op import Structure
 from ..core.value import array_of
 from ..errors import ArgumentError, ShapeError
+from ..kernels.sums import add_reduce
 from .casting import in_dtype_of
 from .reductions import (
-    add_reduce,
     axis_out_of_bounds,
     mean,
     reduced_count,
