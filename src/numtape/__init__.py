@@ -188,7 +188,11 @@ _LAZY = {
 _PACKAGES = frozenset(("data", "gradient_clipping", "implicit", "interop", "nn", "optim", "train", "uncertainty"))
 
 #: Names of other libraries, and what to write instead.
-_ELSEWHERE = {"jacrev": 'jacobian(f, mode="reverse")', "jacfwd": 'jacobian(f, mode="forward")'}
+_ELSEWHERE = {
+    "amp": "autocast, or nt.GradScaler",
+    "jacfwd": 'jacobian(f, mode="forward")',
+    "jacrev": 'jacobian(f, mode="reverse")',
+}
 
 TrackedTensor = Tensor
 manual_seed = seed

@@ -7,7 +7,7 @@ import numpy as np
 from . import tree
 from ._typing import NDArray
 from .core.gradients import is_leaf
-from .core.marks import marks
+from .core.marks import marks, sum_of_scales
 from .core.reverse import deliver
 from .core.value import Value, wrap
 from .dtypes import widened
@@ -100,6 +100,7 @@ class GradientAccumulator:
         self._form: Any = None
         #: By tensor for a map, by position otherwise.
         self._totals: dict[Any, NDArray] = {}
+        self._scales: dict[Any, float | None] = {}
         self._weight = 0.0
         self._overflow = False
         self.count = 0
@@ -135,6 +136,8 @@ class GradientAccumulator:
         scale = weight if self.average else 1.0
         for key, array in found.items():
             scaled = np.multiply(array, scale, dtype=widened(array.dtype))
+            mark = marks.of(grads.get(key) if isinstance(grads, Gradients) else _parts(grads)[key])
+            self._scales[key] = sum_of_scales(self._scales[key], mark) if key in self._totals else mark
             self._totals[key] = self._totals[key] + scaled if key in self._totals else scaled
         self._weight += weight
         self.count += 1
@@ -162,16 +165,21 @@ class GradientAccumulator:
             raise ArgumentError("GradientAccumulator.take: nothing was added.")
         scale = 1.0 / self._weight if self.average else 1.0
         means = {key: np.multiply(total, scale, dtype=total.dtype) for key, total in self._totals.items()}
-        form, overflow = self._form, self._overflow
+        form, overflow, scales = self._form, self._overflow, self._scales
         self.reset()
         if overflow:
             means = {}
         if isinstance(form, Gradients):
             tensors = list(means)
             made = [wrap(Tensor, means[t].astype(t.dtype, copy=False)) for t in tensors]
+            for tensor, gradient in zip(tensors, made, strict=True):
+                marks.put(gradient, scales[tensor])
             return Gradients(tensors, made, set(), overflow=overflow)
         parts = _parts(form)
         made = [_like(part, means.get(place)) for place, part in enumerate(parts)]
+        for place, gradient in enumerate(made):
+            if isinstance(gradient, Value):
+                marks.put(gradient, scales[place])
         if overflow or isinstance(form, ScaledGradients):
             return ScaledGradients(made, overflow)
         return type(form)(made) if type(form) in (list, tuple) else tree.unflatten(form, made)

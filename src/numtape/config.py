@@ -128,7 +128,7 @@ class DeterministicConfig:
         >>> with nt.deterministic(config):
         ...     second = nt.rand(2)
         >>> bool((first == second).any()), config.state_dict()
-        (False, {'counter': 2, 'counts': {}})
+        (False, {'counter': 2, 'counts': {}, 'global_seed': 42, 'operation_seeds': False})
     """
 
     mode: DeterministicMode | str = DeterministicMode.STRICT
@@ -158,13 +158,23 @@ class DeterministicConfig:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far the random stream has come."""
-        return {"counter": self.draws.counter, "counts": dict(self.draws.counts)}
+        """Return how far the random stream has come, and which one it is."""
+        return {"counter": self.draws.counter, "counts": dict(self.draws.counts), **self._stream()}
+
+    def _stream(self) -> dict[str, Any]:
+        seed = self.global_seed
+        return {"global_seed": None if seed is None else int(seed), "operation_seeds": self.operation_seeds}
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on with the random stream from a saved state."""
+        """Go on with the random stream from a saved state; nothing changes if it is of another one."""
         match state:
-            case {"counter": counter, "counts": dict(counts), **rest} if not rest:
+            case {"counter": counter, "counts": dict(counts), **rest} if {*rest} <= {*self._stream()}:
+                for name, own in self._stream().items():
+                    if rest.get(name, own) != own:
+                        raise ArgumentError(
+                            f"DeterministicConfig.load_state_dict: the state was saved with {name}={rest[name]!r}, and "
+                            f"this configuration has {own!r}; its numbers would not go on."
+                        )
                 number = _as_draws("counter", counter)
                 self.draws.counts = {str(name): _as_draws(f"counts[{name!r}]", n) for name, n in counts.items()}
                 self.draws.counter = number

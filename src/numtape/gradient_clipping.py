@@ -8,6 +8,7 @@ import numpy as np
 
 from . import ops, tree
 from ._typing import NDArray
+from .core.marks import marks
 from .core.value import Value, wrap
 from .core.write import mark_written
 from .dtypes import widened
@@ -51,12 +52,14 @@ def clip_grad_norm(params: Any, max_norm: float, norm_type: float = 2.0, error_i
     if not scale >= 1.0:  # NaN spreads, as it would in PyTorch.
         with np.errstate(all="ignore"):
             for grad in grads:
+                mark = marks.of(grad)
                 array, wide = grad.array, widened(grad.dtype)
                 if wide == array.dtype:
                     np.multiply(array, wide.type(scale), out=array)
                 else:  # The scale of many half gradients is too small for a half itself.
                     array[...] = (array.astype(wide) * wide.type(scale)).astype(array.dtype)
                 mark_written(grad, None)
+                marks.put(grad, mark)
     dtype = widened(grads[0].dtype) if grads else np.float32
     norm: Tensor = wrap(Tensor, np.array(total, dtype))
     return norm
@@ -78,9 +81,11 @@ def clip_grad_value(params: Any, clip_value: float) -> None:
     """
     limit = _limit("clip_grad_value", "clip_value", clip_value)
     for grad in _gradients("clip_grad_value", params):
+        mark = marks.of(grad)
         bound = grad.dtype.type(limit)
         np.minimum(np.maximum(grad.array, -bound, out=grad.array), bound, out=grad.array)
         mark_written(grad, None)
+        marks.put(grad, mark)
 
 
 clip_grad_norm_ = clip_grad_norm
@@ -221,7 +226,13 @@ def _leaves(title: str, grads: Any) -> list[Any]:
 
 
 def _map(function: Any, grads: Any) -> Any:
+    def marked(gradient: Any) -> Any:
+        clipped = function(gradient)
+        if isinstance(clipped, Value):
+            marks.put(clipped, marks.of(gradient))
+        return clipped
+
     if isinstance(grads, Gradients):
         tensors = grads.tensors()
-        return Gradients(tensors, [function(grads[t]) for t in tensors], set(grads.delivered))
-    return tree.map(function, grads)
+        return Gradients(tensors, [marked(grads[t]) for t in tensors], set(grads.delivered))
+    return tree.map(marked, grads)

@@ -117,7 +117,7 @@ class Tape(TapeDerivatives):
         self._prepare(target_list, frees=False)
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds)
-        graph, scales = marks.search([link_of(target) for target in target_list])
+        graph, scales = marks.search([link_of(target) for target in target_list], given)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(target_list, seeds, source_list, create_graph=create_graph, graph=graph)
         if self._overflow:
@@ -191,7 +191,7 @@ class Tape(TapeDerivatives):
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
         self._prepare([loss], frees=free)
-        graph, scales = marks.search([link_of(loss)])
+        graph, scales = marks.search([link_of(loss)], [gradient])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(
                 [loss],

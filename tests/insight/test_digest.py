@@ -325,3 +325,16 @@ def test_a_strict_tape_makes_values_again_as_it_made_them():
         nt.tensor(product.numpy(copy=True)) * 1.0
     assert not tape.records[0].is_kept
     assert tape.digest().entries[0].value == copied.digest().entries[0].value
+
+
+@pytest.mark.parametrize("dtype", [nt.float16, nt.bfloat16], ids=str)
+@pytest.mark.parametrize(("one", "other"), [(1.0, 1.0001), (1000.0, 1000.2), (70000.0, 80000.0)])
+def test_numbers_beside_halves_are_told_apart_as_the_op_does(dtype, one, other):
+    def run(number):
+        x = nt.tensor([1.0, 2.0], dtype=dtype, name="x")
+        with nt.Tape() as tape:
+            (x * number).sum()
+        return tape.digest()
+
+    assert nt.diff_digests(run(one), run(other)).kind == "operands"
+    assert "equal" in str(nt.diff_digests(run(one), run(one)))

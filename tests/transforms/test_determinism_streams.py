@@ -349,11 +349,32 @@ def test_a_state_that_cannot_be_is_refused_and_changes_nothing(state, message):
     with pytest.raises(nt.errors.ArgumentError) as error:
         config.load_state_dict(state)
     assert str(error.value) == f"DeterministicConfig.load_state_dict: {message}"
-    assert config.state_dict() == {"counter": 0, "counts": {}}
+    assert (config.draws.counter, config.draws.counts) == (0, {})
 
 
 def test_a_state_may_hold_numpys_integers():
     config = Config(global_seed=0)
     config.load_state_dict({"counter": np.int64(3), "counts": {"a": np.int32(2)}})
-    assert config.state_dict() == {"counter": 3, "counts": {"a": 2}}
+    assert (config.draws.counter, config.draws.counts) == (3, {"a": 2})
     assert type(config.draws.counter) is int
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (Config(global_seed=1, operation_seeds=True), "global_seed=0, and this configuration has 1"),
+        (Config(global_seed=0), "operation_seeds=True, and this configuration has False"),
+        (Config(), "global_seed=0, and this configuration has None"),
+    ],
+)
+def test_a_state_of_another_stream_is_refused(other, message):
+    config = Config(global_seed=0, operation_seeds=True)
+    with nt.deterministic(config):
+        nt.nn.Dropout(0.5)(nt.ones(4))
+    with pytest.raises(nt.errors.ArgumentError) as error:
+        other.load_state_dict(config.state_dict())
+    assert message in str(error.value)
+    assert (other.draws.counter, other.draws.counts) == (0, {})
+    same = Config(global_seed=0, operation_seeds=True)
+    same.load_state_dict(config.state_dict())
+    assert same.state_dict() == config.state_dict()

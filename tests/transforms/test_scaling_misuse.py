@@ -192,8 +192,8 @@ def test_gradients_of_the_last_step_are_an_error():
     with pytest.raises(nt.errors.GradientError) as error:
         scaler.step(optimizer)
     assert str(error.value) == (
-        "DynamicScaler.unscale: the gradients of this SGD are those of the last step; call "
-        "scaler.scale(loss).backward() first."
+        "DynamicScaler.unscale: the gradients of this SGD are those of the last step, or of a loss that was not "
+        "scaled; call scaler.scale(loss).backward() first."
     )
     assert w.tolist() == before
 

@@ -132,7 +132,7 @@ def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     check_target(name, target)
     settle(current())
     free = free and is_freeable(target)
-    graph, scales = marks.search([link_of(target)])
+    graph, scales = marks.search([link_of(target)], [gradient])
     found = sweep([target], [seed_of(name, target, gradient)], None, free=free, required_only=True, graph=graph)
     leaves = [link for link in found if isinstance(link, Value) and link.requires_grad]
     coming = [] if graph is None else marks.coming(leaves, scales)

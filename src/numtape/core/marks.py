@@ -1,7 +1,8 @@
 """By which scale gradients are multiplied: marks that tell those of scaled losses from others, however they came.
 
 Invariants:
-- A mark is about the gradient as it is: it ends when something but a delivery writes to the gradient, or drops it.
+- A mark is about the gradient as it is: it ends when something writes to the gradient, or drops it. Deliveries mark it
+  anew, and so does what multiplies, adds or bounds gradients here: their scale is what it was.
 - Without loss scaling nobody pays: no graph is searched before a loss was scaled for the first time.
 """
 
@@ -32,9 +33,12 @@ class Marks:
         #: By the ids of gradients: weak references to these, how often each had been written to, and the scale.
         self._by_id: dict[int, tuple[weakref.ref[Value], int, float]] = {}
 
-    def put(self, gradient: Value, scale: float) -> None:
-        """Mark a gradient, as it is now."""
+    def put(self, gradient: Value, scale: float | None) -> None:
+        """Mark a gradient, as it is now; with None, take its mark off."""
         key = id(gradient)
+        if scale is None:
+            self._by_id.pop(key, None)
+            return
         # Nobody else gets the id before the callback has run.
         reference = weakref.ref(gradient, lambda _: self._by_id.pop(key, None))
         self._by_id[key] = (reference, writes_to(gradient), scale)
@@ -52,10 +56,16 @@ class Marks:
         """Say whether a gradient, or a part of it, is that of a scaled loss, and was never unscaled."""
         return self.of(gradient) not in (None, UNSCALED)
 
-    def search(self, targets: Sequence[Link]) -> tuple[Graph | None, Mapping[int, float]]:
+    def search(
+        self, targets: Sequence[Link], cotangents: Sequence[Any] = ()
+    ) -> tuple[Graph | None, Mapping[int, float]]:
         """Return the graph of targets and, by id, the scales of what reaches its records and leaves from scaled losses.
 
         The graph is None if no loss was ever scaled. To be called before a sweep, which may free it.
+
+        Args:
+            targets: those that the sweep starts from.
+            cotangents: what it starts with, if somebody gave that: it may be scaled instead of a loss.
         """
         if not self.is_in_use:
             return None, {}
@@ -65,6 +75,8 @@ class Marks:
             if record.notes is not None and record.notes.scale is not None:
                 losses.setdefault(record.notes.scale, []).append(record)
         scales: dict[int, float] = {}
+        for scale in {scale for scale in map(self.of, cotangents) if scale is not None}:
+            _merge(scales, graph, scale)
         for scale, records in losses.items():
             _merge(scales, graph_of(records), scale)
         if losses:
@@ -72,15 +84,20 @@ class Marks:
             _merge(scales, graph_of(targets, set().union(*losses.values())), UNSCALED)
         return graph, scales
 
-    def coming(self, leaves: Sequence[Value], scales: Mapping[int, float]) -> list[tuple[Value, float]]:
+    def coming(self, leaves: Sequence[Value], scales: Mapping[int, float]) -> list[tuple[Value, float | None]]:
         """Return the scales that the gradients of leaves will have once more is added: what to give to `arrive` then.
+
+        What hooks make of a gradient is theirs, and its scale is not known.
 
         Args:
             leaves: those that a gradient is on its way to.
             scales: what `search` has found.
         """
-        found = []
+        found: list[tuple[Value, float | None]] = []
         for leaf in leaves if self.is_in_use else ():
+            if leaf.extras is not None and leaf.extras.hooks:
+                found.append((leaf, None))
+                continue
             gradient = leaf.extras.grad if leaf.extras is not None else None
             before, added = self.of(gradient), scales.get(id(leaf), UNSCALED)
             # What is not known to be scaled counts as not scaled, and zeros have any scale.
@@ -89,11 +106,19 @@ class Marks:
             found.append((leaf, added if is_free or added == known else MIXED))
         return found
 
-    def arrive(self, coming: Sequence[tuple[Value, float]]) -> None:
+    def arrive(self, coming: Sequence[tuple[Value, float | None]]) -> None:
         """Mark the gradients of leaves to which something was added."""
         for leaf, scale in coming:
             assert leaf.extras is not None
             self.put(leaf.extras.grad, scale)
+
+
+def sum_of_scales(a: float | None, b: float | None) -> float | None:
+    """Return the scale of the sum of two gradients; what is not known counts as not scaled, beside what is."""
+    if a is None and b is None:
+        return None
+    first, second = (UNSCALED if scale is None else scale for scale in (a, b))
+    return first if first == second else MIXED
 
 
 def _merge(scales: dict[int, float], graph: Graph, scale: float) -> None:

@@ -18,7 +18,7 @@ from ..core.record import Gone, Record
 from ..core.reverse import collect, graph_of
 from ..core.value import Value
 from ..core.write import stamp_at
-from ..dtypes import is_float
+from ..dtypes import is_float, widened
 from ..errors import FreedError, OperandError, OverwrittenError, SavedFileError
 from ..kernels.machine import machine
 from ..serialization.replacing import replace_file
@@ -225,7 +225,7 @@ def _operand(record: Record, position: int, numbers: dict[Record, int], made: di
     if not isinstance(link, Value):
         # A number is what the op made of it, however it was written and whatever the record keeps.
         is_number = isinstance(link, int | float) and not isinstance(link, bool) and is_float(record.dtype)
-        return _text(np.asarray(link, record.dtype) if is_number else link)
+        return _text(np.asarray(link, widened(record.dtype)) if is_number else link)
     is_same = link.version is None or link.version[0].count == stamp_at(record, position)
     return f"{_name(link)} {_hash_of(link.array) if is_same else '(overwritten)'}"
 

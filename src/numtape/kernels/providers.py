@@ -17,6 +17,7 @@ from . import convolution as plain
 from .convolution import Convolution, Ints, Pairs
 from .forks import loading
 from .halves import to_float32, to_half
+from .views import aligned
 
 #: Multiplications in a product, from which on oneDNN gains what calling it through ctypes costs (10 us). It is also
 #: where OpenBLAS begins to use threads. Threads of two libraries must not take turns: each waits busily for its work,
@@ -174,6 +175,8 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
         done = _by_onednn("matmul", a.size * b.shape[-1], LEAST_PRODUCT, a, b, bias, float32)
         if done is not None:
             return done
+    if _pinned.get() is not None:
+        a, b = aligned(a), aligned(b)
     # np.matmul does not use BLAS for a column times a row.
     is_outer = a.ndim == b.ndim == 2 and a.shape[1] == 1 == b.shape[0]
     out: NDArray = np.dot(a, b) if is_outer else np.matmul(a, b)

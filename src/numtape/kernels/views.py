@@ -1,5 +1,7 @@
 """Views made with less ceremony than NumPy's own functions, which dominate the time of small arrays."""
 
+from typing import Any
+
 import numpy as np
 
 from .._typing import NDArray, Shape
@@ -22,3 +24,8 @@ def broadcast_view(x: NDArray, shape: Shape) -> NDArray:
     # To set `view.flags.writeable` looks setflags up by a string made anew, which CPython's cache of lookups may keep.
     view.setflags(write=False)
     return view
+
+
+def aligned(x: Any) -> Any:
+    """Return an array, or a copy if its numbers lie across words: BLAS does not get these, and others add otherwise."""
+    return x.copy(order="K") if isinstance(x, np.ndarray) and not x.flags.aligned else x

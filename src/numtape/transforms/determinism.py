@@ -21,6 +21,7 @@ from ..core.record import call_site, describe_site
 from ..core.stream import Stream, Unseeded, key_from
 from ..errors import DeterminismError, OperandError
 from ..kernels import blas, providers
+from ..kernels.views import aligned
 from . import entries
 from .operation_seeds import stream_of_config
 
@@ -82,7 +83,7 @@ class deterministic(Scope):
                 f"{op.name} says that it cannot promise the same bits every time",
                 'replace it, or allow it with mode="warn"',
             )
-        return compute(op, arrays, params)
+        return compute(op, tuple(map(aligned, arrays)), params)
 
     def _tell(self, what: str, repair: str) -> None:
         """Raise in strict mode; otherwise warn, once for each thing."""

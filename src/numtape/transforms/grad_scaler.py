@@ -5,6 +5,7 @@ from typing import Any
 from ..errors import ArgumentError
 from .scaler_settings import as_backoff, as_count, as_growth
 from .scaling import DynamicScaler
+from .unscaling import parameters_of
 
 
 class GradScaler(DynamicScaler):
@@ -69,7 +70,12 @@ class GradScaler(DynamicScaler):
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Let an optimizer step, unless one of its gradients is not finite."""
-        return super().step(optimizer, *args, **kwargs) if self._is_enabled else optimizer.step(*args, **kwargs)
+        if self._is_enabled:
+            return super().step(optimizer, *args, **kwargs)
+        if kwargs.get("closure", 0) is None:
+            del kwargs["closure"]
+        parameters_of("GradScaler.step", optimizer)
+        return optimizer.step(*args, **kwargs)
 
     def update(self, new_scale: float | None = None) -> None:
         """End a step: adapt the scale, or set it to another number."""

@@ -169,6 +169,7 @@ class autocast:
         autocast_ops: the names of further ops to run in `dtype`.
         keep_fp32_ops: the names of further ops to run in float32; it wins over `autocast_ops`.
         device_type: "cpu", for PyTorch's sake; it may also come first, as there.
+        cache_enabled: accepted for PyTorch's sake: the cast of a weight is always kept until the weight changes.
 
     Raises:
         DtypeError: if dtype is none of these.
@@ -195,6 +196,7 @@ class autocast:
         autocast_ops: Iterable[str] = (),
         keep_fp32_ops: Iterable[str] = (),
         device_type: str = "cpu",
+        cache_enabled: bool | None = None,
     ) -> None: ...
 
     @overload
@@ -207,6 +209,7 @@ class autocast:
         *,
         autocast_ops: Iterable[str] = (),
         keep_fp32_ops: Iterable[str] = (),
+        cache_enabled: bool | None = None,
     ) -> None: ...
 
     def __init__(
@@ -217,6 +220,7 @@ class autocast:
         autocast_ops: Iterable[str] = (),
         keep_fp32_ops: Iterable[str] = (),
         device_type: str = "cpu",
+        cache_enabled: bool | None = None,
     ) -> None:
         if not _is_cpu(device_type):
             raise ArgumentError(f'autocast: there is no device {device_type!r}; numtape computes on "cpu".')

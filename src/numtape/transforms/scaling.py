@@ -137,8 +137,8 @@ class LossScaler:
         scales = [scale_of(title, parameter, self._scale) for parameter in new]
         if len(new) == len(with_gradient) and set(scales) == {UNSCALED} != {self._scale}:
             raise GradientError(
-                f"{title}: the gradients of this {kind} are those of the last step; call scaler.scale(loss).backward() "
-                "first."
+                f"{title}: the gradients of this {kind} are those of the last step, or of a loss that was not scaled; "
+                "call scaler.scale(loss).backward() first."
             )
         for parameter, scale in zip(new, scales, strict=True):
             self._unscaled[id(parameter)] = (parameter, unscale_gradient(parameter, 1.0 / scale))
@@ -151,7 +151,7 @@ class LossScaler:
 
         Args:
             optimizer: one with parameters of its own.
-            *args: what its `step` takes.
+            *args: what its `step` takes; a `closure` may be None, as in PyTorch.
             **kwargs: the same, by name.
 
         Returns:
@@ -168,7 +168,7 @@ class LossScaler:
                 f"{title}: this {type(optimizer).__name__} has stepped since the last update(); call update() after "
                 "the optimizers have stepped."
             )
-        closure = args[0] if args else kwargs.get("closure")
+        closure = args[0] if args else kwargs.pop("closure", None)
         if callable(closure) and not isinstance(closure, Value):
             raise OperandError(f"{title}: a function that computes the loss cannot be scaled; call backward() first.")
         if known is None:

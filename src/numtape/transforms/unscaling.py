@@ -87,10 +87,15 @@ class Statistics:
 
 
 def mark_scaled(loss: Value, scale: float) -> Value:
-    """Note at the record of a loss by what it was scaled, and return the loss: nobody may scale it once more."""
+    """Note at the record of a loss by what it was scaled, and return the loss: nobody may scale it once more.
+
+    What was not recorded may be a cotangent to start from, and is marked itself.
+    """
+    marks.is_in_use = True
     if type(loss.node) is Record:
-        marks.is_in_use = True
         note(loss.node).scale = scale
+    else:
+        marks.put(loss, scale)
     return loss
 
 
