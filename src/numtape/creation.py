@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ._typing import DtypeLike, NDArray, Shape
+from .core.buffers import shared_with_numpy
 from .core.declare import numpy_faces
 from .core.stream import stream_of
 from .core.value import Value, wrap
@@ -166,6 +167,7 @@ def from_numpy(array: NDArray, requires_grad: bool = False, name: str | None = N
         )
     array = plain_array("from_numpy: the data", array)
     check_supported(array.dtype)
+    shared_with_numpy.hold(array)
     return _finish(array.view(), requires_grad, name)
 
 

@@ -263,7 +263,7 @@ def test_a_negative_base_is_to_blame_for_the_derivative_by_the_exponent():
     a = nt.tensor([-1.0, -2.0, 2.0])
     b = nt.tensor([1.0, 2.0, 2.5], requires_grad=True)
     found = nt.explain_nan(nt.pow(a, b).sum())
-    assert found.repair.startswith("keep a away from -1, ")
+    assert found.repair.startswith("keep a where that derivative exists; ")
     repaired(found.repair, a=a, b=b).sum().backward()
     assert np.allclose(b.grad.numpy(), [0.0, 0.0, 2.0**2.5 * np.log(2.0)], rtol=1e-6)
 
@@ -302,3 +302,27 @@ def test_a_variance_of_zero_without_eps_is_named(normalise, name):
         f"division by a standard deviation of 0: elements that {name} divides by theirs are all equal, and eps is 0."
     )
     assert found.repair.startswith("give a positive eps")
+
+
+def test_a_product_of_zero_and_an_infinite_derivative_without_a_mask_is_not_said_to_be_masked():
+    x = nt.tensor([0.0, 4.0], requires_grad=True)
+    loss = (nt.sqrt(x) ** 2).sum()
+    loss.backward()
+    assert nt.explain_nan(loss).cause == (
+        "0 * inf: the derivative of sqrt by x is inf where x = 0; what follows has the derivative 0 there, or does not "
+        "use the result, so the cotangent that comes in is 0, and 0 times that is nan."
+    )
+
+
+@pytest.mark.parametrize("bad", [[-2.0, -0.5], [-2.0], [-0.001, -7.0]])
+def test_the_repair_of_a_power_by_its_exponent_is_a_positive_base(bad):
+    a = nt.tensor([*bad, 3.0], requires_grad=True)
+    b = nt.tensor([2.0] * len(a), requires_grad=True)
+    loss = (a**b).sum()
+    loss.backward()
+    assert nt.explain_nan(loss).repair == (
+        "keep a where that derivative exists; or, if that element is not used, select twice, so that the op never sees "
+        "that element:\n"
+        "    ok = a > 0\n"
+        "    y = nt.where(ok, nt.pow(nt.where(ok, a, 0.5), b), 0.0)"
+    )

@@ -499,3 +499,12 @@ def test_a_checkpointed_loop_is_refused_by_name():
         f"to_numpy_source: loop at {nt.records(loss)[0].site} runs a Python function again and again, and the tape "
         "holds none of its ops; write the loop without nt.checkpoint_loop, so that each step is recorded."
     )
+
+
+def test_a_tensor_in_numpys_memory_that_was_refilled_is_named():
+    memory = np.array([1.0, 0.5])
+    v = nt.tensor(np.ones(2), requires_grad=True, name="v")
+    loss = nt.sin(nt.from_numpy(memory) * v).sum()
+    memory[:] = [0.3, 1.0]
+    with pytest.raises(nt.errors.OverwrittenError, match="the NumPy array that mul read at"):
+        nt.to_numpy_source(loss)

@@ -350,7 +350,7 @@ def test_an_array_that_the_function_captures_and_refills_is_named():
     assert text.startswith("add: its result at ")
     assert text.endswith(
         "was dropped and is computed again, but the NumPy array given for 'b' was overwritten since; give a copy of it "
-        "(array.copy()), or make a new array instead of writing to it."
+        "(array.copy(), or nt.tensor instead of nt.from_numpy), or make a new array instead of writing to it."
     )
 
 
@@ -402,3 +402,17 @@ def test_a_counter_that_the_function_moves_on_is_noticed():
     loss = nt.checkpoint(counts, nt.tensor([0.1, 0.2], dtype="float64", requires_grad=True))
     with pytest.raises(nt.errors.OverwrittenError):
         loss.backward()
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, None)])
+def test_a_tensor_in_numpys_memory_that_is_refilled_is_named(part):
+    memory = np.ones(4)
+    given = nt.from_numpy(memory)[part]
+    x = nt.tensor(np.ones(given.shape), requires_grad=True)
+    loss = nt.checkpoint(lambda x: nt.sin(x + given) * x, x).sum()
+    memory[:] = 5.0
+    with pytest.raises(nt.errors.OverwrittenError, match="the NumPy array given for 'b' was overwritten since"):
+        loss.backward(retain_graph=True)
+    memory[:] = 1.0
+    loss.backward()
+    assert np.allclose(x.grad.numpy(), np.cos(2.0) + np.sin(2.0))

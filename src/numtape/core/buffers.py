@@ -75,3 +75,7 @@ def _forgetter(owner: "weakref.ref[Buffers]") -> Callable[[Any], None]:
             buffers.live -= held.nbytes
 
     return forget
+
+
+#: The arrays in whose memory tensors were made: whoever has them may write to them, and nobody counts that.
+shared_with_numpy = Buffers()

@@ -2,8 +2,8 @@
 
 Invariants:
 - An op computes what it computed before, bit for bit: its parameters hold its random draws, and what it reads is at
-  hand or made again. A value that was overwritten since is an error, never read. Plain arrays count no writes, so a
-  fingerprint of each is kept with a record that may be dropped.
+  hand or made again. A value that was overwritten since is an error, never read. Plain arrays, and tensors in their
+  memory, count no writes, so a fingerprint of each is kept with a record that may be dropped.
 - Iterative, as every walk here.
 """
 
@@ -13,10 +13,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from .._typing import NDArray
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import FreedError, OverwrittenError
 from ..kernels.halves import to_float32
 from .apply import PICK, compute, compute_in_scopes
+from .buffers import shared_with_numpy
 from .context import current
 from .record import Block, Gone, Record, note
 from .value import Value
@@ -111,7 +113,7 @@ def _operand(record: Record, position: int, made: Made) -> Any:
     if isinstance(link, Value):
         if link.version is not None:
             check_stamp(record, position, link.version, stamp_at(record, position))
-        return link.array
+        link = link.array
     if record.notes is not None and record.notes.prints is not None:
         _check_print(record, position, link, record.notes.prints[position])
     return link
@@ -119,8 +121,16 @@ def _operand(record: Record, position: int, made: Made) -> Any:
 
 def note_arrays(record: Record) -> None:
     """Remember what the plain arrays among a record's operands hold, in case that it is run again."""
-    if any(type(link) is np.ndarray for link in record.inputs):
-        note(record).prints = tuple(fingerprint(x) if type(x) is np.ndarray else None for x in record.inputs)
+    arrays = [uncounted(link) for link in record.inputs]
+    if any(array is not None for array in arrays):
+        note(record).prints = tuple(None if array is None else fingerprint(array) for array in arrays)
+
+
+def uncounted(link: Any) -> NDArray | None:
+    """Return the array that an op has read if others may write to it without a trace: NumPy's, or one in its memory."""
+    if isinstance(link, Value):
+        return link.array if link.array.base is not None and link.array in shared_with_numpy else None
+    return link if type(link) is np.ndarray else None
 
 
 def _check_print(record: Record, position: int, array: Any, before: int | None) -> None:
@@ -129,8 +139,8 @@ def _check_print(record: Record, position: int, array: Any, before: int | None) 
         name = record.op.arguments[0 if record.op.is_variadic else position]
         raise OverwrittenError(
             f"{record.op.name}: its result at {record.site} was dropped and is computed again, but the NumPy array "
-            f"given for {name!r} was overwritten since; give a copy of it (array.copy()), or make a new array instead "
-            "of writing to it."
+            f"given for {name!r} was overwritten since; give a copy of it (array.copy(), or nt.tensor instead of "
+            "nt.from_numpy), or make a new array instead of writing to it."
         )
 
 

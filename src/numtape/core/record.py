@@ -152,8 +152,8 @@ class Limit(Protocol):
 class Block:
     """Stands in records for arrays that were dropped together and are made again together.
 
-    Making one again may run through others. Those that are `shared` are put back then as well, instead of being made
-    once more when the sweep gets to them: for chains of cheap values, not for a region inside another.
+    Making one again may run through others. Of those that are `shared` some are put back then as well, instead of being
+    made once more when the sweep gets to them: for chains of cheap values, not for a region inside another.
     """
 
     __slots__ = ("is_shared", "limit")

@@ -16,6 +16,9 @@ from .context import FREED
 from .recompute import Made, missing, remake, value
 from .record import Block, Limit, Record
 
+#: What may be put back before the sweep needs it, as a share of what the records keep.
+_AHEAD = 0.05
+
 
 class Restorer:
     """Puts dropped arrays back, and drops them again behind the sweep.
@@ -26,7 +29,7 @@ class Restorer:
         remake: runs records again.
     """
 
-    __slots__ = ("_members", "_moved", "_records", "_remake", "restored")
+    __slots__ = ("_ahead", "_members", "_most_ahead", "_moved", "_records", "_remake", "restored")
 
     def __init__(
         self,
@@ -41,6 +44,9 @@ class Restorer:
         self._members: dict[Block, list[Record]] | None = None
         #: The records that were put back, with what they held before.
         self.restored: dict[Record, Block | None] = {}
+        #: The records that were put back before the sweep needed them, and how many bytes these may have.
+        self._ahead: set[Record] = set()
+        self._most_ahead = 0.0
 
     def restore(self, record: Record, reader: Record, current: Any) -> Any:
         """Return the output of a record that is not kept; what was dropped with it is put back with it.
@@ -67,11 +73,13 @@ class Restorer:
             for record in self._records:
                 if type(record.array) is Block:
                     self._members.setdefault(record.array, []).append(record)
+                elif record.array is not None:
+                    self._most_ahead += record.nbytes * _AHEAD
         return self._members.get(block, [])
 
     def _put_back(self, block: Block, members: list[Record], reader: Record, current: Any) -> None:
         order = missing(members)
-        wanted = {*members, *(r for r in order if type(r.array) is Block and r.array.is_shared)}
+        wanted = {*members, *self._met_on_the_way(order, members)}
         parts: list[Part] = []
         if block.limit is not None:
             run = Run(order, wanted, block.limit.size)
@@ -84,6 +92,19 @@ class Restorer:
             self._keep_last(block, order, wanted, parts)
         else:
             self._keep(block, order, self._remake(order, wanted))
+
+    def _met_on_the_way(self, order: list[Record], members: list[Record]) -> list[Record]:
+        """Return the latest of what is made of shared blocks besides members, as far as there is room for it."""
+        room = self._most_ahead - sum(record.nbytes for record in self._ahead)
+        found = []
+        for record in reversed(order):
+            if type(record.array) is Block and record.array.is_shared and record.array is not members[0].array:
+                room -= record.nbytes
+                if room < 0:
+                    break
+                found.append(record)
+        self._ahead.update(found)
+        return found
 
     def _room(self, limit: Limit, reader: Record, current: Any) -> float:
         """Return the bytes that may be made again, beside the cotangents that wait, the reader's and what it gives."""
@@ -119,6 +140,7 @@ class Restorer:
         """Drop what was put back in a record."""
         if record in self.restored:
             record.array = self.restored.pop(record)
+            self._ahead.discard(record)
 
     def drop_all(self) -> None:
         """Drop everything that was put back and is still there."""

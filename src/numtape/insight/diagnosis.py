@@ -1,7 +1,7 @@
 """Name the cause of a value that is not finite, and its repair, by what the values look like and what the op says."""
 
 from collections.abc import Callable, Sequence
-from math import isfinite, isinf
+from math import isfinite, isinf, isnan
 from typing import Any
 
 import numpy as np
@@ -200,18 +200,22 @@ def _in_backward(birth: Birth, records: Sequence[Record]) -> Diagnosis:
     at = f"{derivative} is {birth.derivative:g} where {_shown(birth.operands)}"
     if birth.cotangent is not None and birth.cotangent.value == 0:
         mask = find_mask(birth.record, records)
-        by = f" ({mask.record.op.name} at {mask.record.site} masks it)" if mask is not None else ""
+        under, why, by = "", "what follows has the derivative 0 there, or does not use the result", ""
+        if mask is not None:
+            under, why = " under a mask", "the result is not used there"
+            by = f" ({mask.record.op.name} at {mask.record.site} masks it)"
         return (
-            f"0 * {birth.derivative:g} under a mask: {at}; the result is not used there, so the cotangent that comes "
-            f"in is 0{by}, and 0 times that is nan.",
+            f"0 * {birth.derivative:g}{under}: {at}; {why}, so the cotangent that comes in is 0{by}, and 0 times that "
+            "is nan.",
             select_where_differentiable(birth, cause_of(birth), mask),
         )
     name = cause_of(birth)
     own = next(seen.value for seen in birth.operands if seen.name == name)
+    away = f"away from {own:g}, by a small number that is added before the op"
     return (
         f"{at}.",
-        f"keep {name} away from {own:g}, by a small number that is added before the op; or, if that element is not "
-        f"used, {select_where_differentiable(birth, name)}",
+        f"keep {name} {'where that derivative exists' if isnan(birth.derivative) else away}; or, if that element is "
+        f"not used, {select_where_differentiable(birth, name)}",
     )
 
 

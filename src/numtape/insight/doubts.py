@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._typing import NDArray
-from ..core.recompute import Made, is_at_hand, run_again
+from ..core.recompute import Made, is_at_hand, run_again, uncounted
 from ..core.record import Gone, Record
 from ..core.value import Lifted, Value, array_of
 from ..errors import NumtapeError
@@ -47,9 +47,9 @@ def suspects_of(record: Record) -> set[Suspect]:
 
 
 def _is_suspect(link: Any) -> bool:
-    link = link.operand if type(link) is Gone else link
+    array = uncounted(link.operand if type(link) is Gone else link)
     # What is read-only from the beginning is a number that the engine has made an array of.
-    return type(link) is np.ndarray and (link.flags.writeable or link.base is not None or link.ndim > 0)
+    return array is not None and (array.flags.writeable or array.base is not None or array.ndim > 0)
 
 
 def values_in_use(records: Collection[Record], *given: Value) -> Made:

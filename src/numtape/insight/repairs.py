@@ -1,5 +1,6 @@
 """Spell out, as code that runs, the repair that keeps elements away from an op: to select twice."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -58,7 +59,8 @@ def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = N
             f"    safe = nt.where({selection}, {name}, {_harmless(op, name, '', values)})\n"
             f"    y = nt.where({selection}, nt.{op.name}({_arguments(op, name, 'safe')}), 0.0)"
         )
-    for condition in _conditions(op, name, values[name], bad):
+    is_undefined = birth.derivative is not None and math.isnan(birth.derivative)
+    for condition in _conditions(op, name, values[name], bad, is_undefined):
         if not (_evaluate(condition, values) & bad).any():
             return _by_condition(op, name, condition, values)
     by = _differentiated(birth)
@@ -91,13 +93,23 @@ def _is_harmless(birth: Birth, name: str) -> bool:
     return is_finite(found[tensors[leaf]])
 
 
-def _conditions(op: Op, name: str, own: NDArray, bad: NDArray) -> Iterator[str]:
-    """Yield conditions on an argument that may exclude the bad elements, the most telling first."""
+def _conditions(op: Op, name: str, own: NDArray, bad: NDArray, is_undefined: bool) -> Iterator[str]:
+    """Yield conditions on an argument that may exclude the bad elements, the most telling first.
+
+    Args:
+        op: whose derivative is not finite there.
+        name: that of the argument.
+        own: its elements.
+        bad: which of them are bad.
+        is_undefined: whether the derivative is NaN and not infinite: then the bad ones are not just far out.
+    """
     if op.facts.domain:
         yield op.facts.domain
         yield _inside(op.facts.domain)
     points = np.unique(own[bad])
     good = np.append(own[~bad], 0.0)
+    if is_undefined and points[-1] < 0:
+        yield f"{name} > 0"
     # Beyond all others, away from zero, it is a region that overflows.
     if points[0] > good.max():
         yield f"{name} < {_number(points[0])}"
