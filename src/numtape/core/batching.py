@@ -11,6 +11,7 @@ import numpy as np
 
 from .._typing import Dtype, Shape
 from .apply import apply
+from .faces import on_arrays
 from .value import Lifted
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Batched(Lifted):
     def run_op(self, op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on all members."""
         batched = [isinstance(x, Batched) for x in operands]
-        members = [x.members if isinstance(x, Batched) else x for x in operands]
+        members = [x.members if is_batched else x for x, is_batched in zip(operands, batched, strict=True)]
         out = run(op, members, batched, params)
         return tuple(map(self.of, out)) if isinstance(out, tuple) else self.of(out)
 
@@ -84,11 +85,13 @@ def elementwise(op: "Op", operands: Sequence[Any], batched: Sequence[bool], para
     """Line up the members' axes at the end, so that broadcasting keeps the batch axis in front."""
     ndims = [getattr(x, "ndim", 0) - is_batched for x, is_batched in zip(operands, batched, strict=True)]
     ndim = max(ndims)
+    if min(ndims) == ndim:
+        return on_arrays(op, tuple(operands), params)
     aligned = [
         x.reshape((x.shape[0],) + (1,) * (ndim - own) + x.shape[1:]) if is_batched and own < ndim else x
         for x, own, is_batched in zip(operands, ndims, batched, strict=True)
     ]
-    return apply(op, aligned, params)
+    return on_arrays(op, tuple(aligned), params)
 
 
 def along_axis(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:

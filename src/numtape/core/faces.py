@@ -24,6 +24,8 @@ from .write import link_version
 _ndarray = np.ndarray
 _asarray = np.asarray
 _getframe = sys._getframe
+#: As a tuple: a union of so many classes would be made anew for each question.
+_OPERANDS = (Value, np.ndarray, np.generic, int, float, complex, list, tuple)
 
 
 def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
@@ -233,8 +235,8 @@ def _in_general(op: Op, a: Any, b: Any, is_swapped: bool, is_operator: bool) -> 
     """Apply an op of two operands as `_pair` does, whatever they are."""
     if is_swapped:
         a, b = b, a
-    if type(a) is _ndarray and type(b) is _ndarray and a.dtype is b.dtype and a.dtype in _CONSTANTS:
-        return _on_arrays(op, (a, b), {})
+    if type(a) is _ndarray and type(b) is _ndarray:
+        return on_arrays(op, (a, b), {})
     if is_operator and not (is_operand(a) and is_operand(b)):
         return NotImplemented
     return apply(op, (a, b), {})
@@ -242,16 +244,18 @@ def _in_general(op: Op, a: Any, b: Any, is_swapped: bool, is_operator: bool) -> 
 
 def _on_array(op: Op, x: Any, params: dict[str, Any] | None) -> Any:
     """Apply an op of one operand as `single` does, whatever it is."""
-    if type(x) is _ndarray and x.dtype in _CONSTANTS:
-        return _on_arrays(op, (x,), params or {})
-    return apply(op, (x,), params or {})
+    return on_arrays(op, (x,), params or {})
 
 
-def _on_arrays(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Compute an op on float arrays of one width."""
+def on_arrays(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Apply an elementwise op to operands that are arrays of floats of one width, most likely."""
     state = peek()
-    if state is None or state.scopes:
+    dtype = getattr(arrays[0], "dtype", None)
+    if state is None or state.scopes or dtype not in _CONSTANTS:
         return apply(op, arrays, params)
+    for array in arrays:
+        if type(array) is not _ndarray or array.dtype is not dtype:
+            return apply(op, arrays, params)
     try:
         result = op.forward(*arrays, **params)
     except NumtapeError:
@@ -263,9 +267,7 @@ def _on_arrays(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 def is_operand(x: Any) -> bool:
     """Say whether an op may accept an object; whether it does, its dtype and shape decide."""
-    return isinstance(x, Value | np.ndarray | np.generic | int | float | complex | list | tuple) or hasattr(
-        x, "__array__"
-    )
+    return isinstance(x, _OPERANDS) or hasattr(x, "__array__")
 
 
 #: Numbers met as operands, as arrays of the other operand's dtype: NumPy takes these twice as fast.

@@ -93,7 +93,8 @@ class Path:
 def _work(record: Record, moved: Sequence[Link]) -> int:
     """Return the multiply-adds of one tangent through a record: a run of the op for each input that moves."""
     cost = record.op.facts.cost(record.shape, *map(shape_of, record.inputs), **(record.params or {}))
-    return sum(max(int(cost), size_of(record), size_of(link)) for link in moved)
+    least = max(int(cost), size_of(record))
+    return sum([max(least, size_of(link)) for link in moved])
 
 
 def tracked(record: Record) -> list[Link]:
@@ -233,10 +234,11 @@ def _slices(links: Sequence[Link]) -> list[slice]:
 
 def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian as products: tangents from the cut on, cotangents from the cut back."""
-    for record in collect(cut.links):
-        if not record.op.facts.is_linear_backward:
+    if not all(record.op.facts.is_linear_backward for record in path.records):
+        bent = next((record for record in collect(cut.links) if not record.op.facts.is_linear_backward), None)
+        if bent is not None:
             raise NotDifferentiableError(
-                f"{record.op.name}: a mixed sweep multiplies by its pull function, which may not be linear; use "
+                f"{bent.op.name}: a mixed sweep multiplies by its pull function, which may not be linear; use "
                 "reverse mode."
             )
     after = sweeper.forward(cut.links, path.targets, are_independent=True)
