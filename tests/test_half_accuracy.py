@@ -347,3 +347,21 @@ def test_a_model_learns_digits_as_well_in_half_precision(make):
     assert plain > 98.0
     assert points(make, "bfloat16") >= plain - 0.3
     assert points(make, "float16") >= plain - 0.3
+
+
+@pytest.mark.parametrize(("shape", "least"), [((65536, 2), 0.0), ((4096, 40), 0.0), ((2048, 8), 50_000.0)], ids=str)
+def test_batch_norm_is_right_near_the_mean(shape, least):
+    x = np.random.default_rng(0).uniform(least, LARGEST, shape).astype(np.float16)
+    wide = x.astype(np.float64)
+    expected = (wide - wide.mean(0)) / np.sqrt(wide.var(0) + 1e-5)
+    assert_within_ulps(nt.nn.BatchNorm1d(shape[1]).half()(nt.from_numpy(x)).numpy(), expected, 2)
+
+
+@pytest.mark.parametrize("rows", [[np.linspace(-20.0, 0.0, 4097)] * 3, "uniform"], ids=["linspace", "uniform"])
+def test_layer_norm_is_right_near_the_mean(rows):
+    if rows == "uniform":
+        rows = np.random.default_rng(0).uniform(0.0, LARGEST, (400, 4096))
+    x = np.asarray(rows).astype(np.float16)
+    wide = x.astype(np.float64)
+    expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    assert_within_ulps(nt.nn.functional.layer_norm(nt.from_numpy(x), x.shape[1:]).numpy(), expected, 2)

@@ -6,7 +6,7 @@ import pytest
 import numtape as nt
 from numtape.core.declare import public, registry
 from numtape.core.op import Marker, Op
-from numtape.errors import ArgumentError, OperandError
+from numtape.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from numtape.ops.samples import Sample
 
 
@@ -97,3 +97,27 @@ def test_options_of_numpy_that_stand_for_keywords_record():
     assert padded.tolist() == [3.0, 1.0, 2.0, 3.0]
     padded.sum().backward()
     assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_an_array_of_another_kind_is_named():
+    out = np.zeros(3, int)
+    with pytest.raises(DtypeError) as caught:
+        nt.sin(np.arange(3.0), out=out)
+    assert str(caught.value) == (
+        "sin: a result of float64 cannot be stored in an array of int64; give an out of float64, or cast the result "
+        "with astype."
+    )
+    assert out.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("shape", [(2,), (), (3, 2)])
+def test_an_array_of_another_shape_is_named(shape):
+    with pytest.raises(ShapeError) as caught:
+        nt.sin(np.arange(3.0), out=np.zeros(shape))
+    assert str(caught.value) == f"sin: the result has shape (3,), which does not broadcast to out of shape {shape}."
+
+
+def test_a_result_is_broadcast_to_a_larger_array():
+    out = np.ones((2, 3))
+    assert nt.exp(np.zeros((1, 3)), out=out) is out
+    assert nt.add(np.zeros(3), 1.0, out=out).tolist() == np.ones((2, 3)).tolist()

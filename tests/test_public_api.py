@@ -58,3 +58,8 @@ def test_importing_pulls_in_nothing_heavy():
     code = f"import sys, numtape; print([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_modules_that_docstrings_name_are_there():
+    assert nt.accumulation.GradientAccumulator is nt.GradientAccumulator
+    assert nt.gradient_clipping.clip_grad_norm is nt.clip_grad_norm

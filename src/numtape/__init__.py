@@ -65,6 +65,7 @@ from .tapes import summary as summary
 from .tensors import Tensor as Tensor
 
 if _TYPE_CHECKING:
+    from . import accumulation as accumulation
     from . import data as data
     from . import gradient_clipping as gradient_clipping
     from . import implicit as implicit
@@ -185,7 +186,9 @@ _LAZY = {
     "to_html": "insight.page",
     "to_json": "insight.graph_json",
 }
-_PACKAGES = frozenset(("data", "gradient_clipping", "implicit", "interop", "nn", "optim", "train", "uncertainty"))
+_PACKAGES = frozenset(
+    ("accumulation", "data", "gradient_clipping", "implicit", "interop", "nn", "optim", "train", "uncertainty")
+)
 
 #: Names of other libraries, and what to write instead.
 _ELSEWHERE = {

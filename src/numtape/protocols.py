@@ -152,7 +152,10 @@ def _bind(function: Any, face: Any, args: Any, kwargs: Any) -> tuple[list[Any], 
     """
     theirs = _parameters(function)
     ours = _parameters(face)
-    if theirs is None or ours is None or any(p.kind is p.VAR_POSITIONAL for p in theirs.values()):
+    if theirs is not None and ours is not None and any(p.kind is p.VAR_POSITIONAL for p in theirs.values()):
+        has_more = any(name in _NUMPY_OPTIONS and name not in ours for name in kwargs)
+        return None if has_more else (list(args), kwargs)
+    if theirs is None or ours is None:
         return list(args), kwargs
     try:
         bound = inspect.Signature(list(theirs.values())).bind(*args, **kwargs)

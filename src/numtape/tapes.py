@@ -19,7 +19,7 @@ from .core.gradients import (
     why_untracked,
     zeros_like,
 )
-from .core.marks import marks
+from .core.marks import UNSCALED, marks
 from .core.record import Record
 from .core.reverse import Cotangents, collect, deliver
 from .core.value import Value, wrap
@@ -363,9 +363,9 @@ class GradientTape(Tape):
 
 def _mark_scaled(links: Iterable[Any], gradients: Sequence[Any], scales: Mapping[int, float]) -> None:
     """Note the scales of gradients that are handed out, for optimizers and `accumulate_gradients`."""
-    for link, gradient in zip(links, gradients, strict=True) if scales else ():
-        if gradient is not None and id(link) in scales:
-            marks.put(gradient, scales[id(link)])
+    for link, gradient in zip(links, gradients, strict=True) if marks.is_in_use else ():
+        if gradient is not None:
+            marks.put(gradient, scales.get(id(link), UNSCALED))
 
 
 def records(loss: Tensor) -> list[Record]:

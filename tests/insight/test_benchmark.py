@@ -275,6 +275,17 @@ def test_the_seeds_diagnosis_of_a_slow_gradient():
             "regressions: threshold is 0; it must be a positive number.",
         ),
         (
+            lambda b: b.regressions({"a": 1}),
+            OperandError,
+            "regressions: baseline is of type dict; give an nt.PerformanceBenchmark, or the path of a file that "
+            "to_json wrote.",
+        ),
+        (
+            lambda b: b.from_json(None),
+            OperandError,
+            "PerformanceBenchmark.from_json: path is of type NoneType; give the path of a file that to_json wrote.",
+        ),
+        (
             lambda b: nt.PerformanceBenchmark({"num_warmup": 3}),
             OperandError,
             "PerformanceBenchmark: config is of type dict; give an nt.BenchmarkConfig.",

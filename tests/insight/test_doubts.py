@@ -39,6 +39,17 @@ def test_a_gradient_that_was_delivered_tells_that_an_operand_was_refilled(retain
         assert found.repair == "ask before it is written, or give a copy of it to the op."
 
 
+def test_the_loss_alone_tells_that_an_operand_was_refilled_if_all_gradients_are_finite_now():
+    b = np.array([1.0, 0.0])
+    w = ones()
+    loss = nt.sqrt(w * b).sum()
+    loss.backward()
+    b[:] = 5.0
+    for found in (nt.explain_nan(loss), nt.explain_nan(w), nt.explain_nan(w.grad, loss=loss)):
+        assert (found.direction, found.op, found.index) == ("unknown", "mul", (1,))
+        assert found.cause == AGAIN.format(f"result of sum at {found.site}", "", "mul", found.site)
+
+
 def test_a_tensor_that_the_program_holds_tells_that_an_operand_was_refilled():
     b = np.array([1.0, 0.0])
     y = ones() / b

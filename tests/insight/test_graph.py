@@ -266,6 +266,13 @@ def test_json_comes_back_as_it_was():
     assert once.layers[0].norm == pytest.approx(whole.layers[0].norm, rel=1e-5)
 
 
+@pytest.mark.parametrize("number", [1.9999999999, 2.0, 1234567.5, 123456789.0, -0.99999999, 1e-12, 1e300])
+def test_json_of_a_graph_that_was_read_is_the_same_text(number):
+    loss = nt.exp(leaf()).sum()
+    written = to_json(loss, profile={nt.records(loss)[0].index: {"mean": number}})
+    assert to_json(from_json(written)) == written
+
+
 def test_json_is_written_to_a_file_and_read_from_it(tmp_path):
     path = tmp_path / "graph.json"
     assert to_json(loss_of(model()), path) == path.read_text()

@@ -151,6 +151,58 @@ def test_a_suspended_generator_is_found():
     assert only_leak(profiler).holder.startswith("local 'generator' of ")
 
 
+def fail_after(calls):
+    if calls:
+        fail_after(calls - 1)
+    raise ValueError("no data")
+
+
+@pytest.mark.parametrize("depth", [0, 20])
+def test_an_exception_that_was_stored_is_found(depth):
+    w = leaf()
+    errors = []
+
+    def work(calls):
+        if calls:
+            work(calls - 1)
+        loss = nt.exp(w)
+        fail_after(2)
+        return loss
+
+    with GradientMemoryProfiler() as profiler:
+        try:
+            work(depth)
+        except ValueError as error:
+            errors.append(error)
+    holder = only_leak(profiler).holder
+    work_name = f"{test_an_exception_that_was_stored_is_found.__name__}.<locals>.work"
+    line = line_of("        fail_after(2)")
+    assert holder.startswith("local 'errors' of test_an_exception_that_was_stored_is_found (")
+    assert holder.endswith(
+        f") -> [0] ValueError -> traceback -> local 'loss' of {work_name} ({HERE}:{line}) -> .node Record"
+    )
+    # Looking at the variables leaves nothing in the frame.
+    errors.clear()
+    assert profiler.detect_leaks().num_suspicious == 0
+
+
+def test_a_variable_that_a_function_inside_uses_is_found_in_an_exception():
+    w = leaf()
+    errors = []
+
+    def work():
+        loss = nt.exp(w)
+        (lambda: fail_after(loss.ndim - 1))()
+
+    with GradientMemoryProfiler() as profiler:
+        try:
+            work()
+        except ValueError as error:
+            errors.append(error)
+    holder = only_leak(profiler).holder
+    assert " -> [0] ValueError -> traceback -> local 'loss' of " in holder
+
+
 def test_garbage_in_a_cycle_is_no_leak():
     w = leaf()
     with GradientMemoryProfiler() as profiler:

@@ -79,6 +79,21 @@ def test_a_forgotten_start_recording_is_marked():
     del y
 
 
+def test_nothing_records_without_gradients():
+    y = nt.exp(leaf())
+    with nt.no_grad():
+        assert [place.is_recording for place in places(live_tapes(), "context 0")] == [False]
+    with nt.Tape():
+        z = nt.exp(leaf())
+        with nt.no_grad():
+            (place,) = places(live_tapes(), "a tape")
+            assert not any(each.is_recording for each in live_tapes())
+            with nt.enable_grad():
+                assert [each.is_recording for each in places(live_tapes(), "a tape")] == [True]
+    assert (place.records, place.thread) == (1, threading.current_thread().name)
+    del y, z
+
+
 def test_start_recording_inside_of_a_block_ends_with_it_and_is_not_forgotten():
     tape = nt.Tape()
     with nt.enable_grad():

@@ -456,10 +456,23 @@ def test_a_delivered_gradient_that_contradicts_the_replay_is_not_explained_away(
     loss.backward()
     c[:] = 0.0
     for found in (nt.explain_nan(loss), nt.explain_nan(y)):
-        assert found.direction == "unknown"
+        # The loss, which is held, was another one too.
+        assert (found.direction, found.op, found.index, found.value) == ("unknown", "sub", (0,), np.inf)
         assert found.cause == (
-            "computed again, the gradient of y by this loss is finite: what is not came from another backward that was "
-            "added to .grad, from a hook, or from a write; or a NumPy array that an op read was overwritten since."
+            f"computed again, the result of sum at {found.site} is not what it was: 'b', the NumPy array that sub read "
+            f"at {found.site}, was overwritten since."
+        )
+
+
+def test_a_gradient_of_another_backward_is_not_blamed_on_an_array_that_is_as_it_was():
+    y = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True, name="y")
+    nt.sqrt(y - 1.0).sum().backward()
+    loss = nt.sqrt(y * np.array([1.0, 2.0])).sum()
+    loss.backward()
+    for found in (nt.explain_nan(loss), nt.explain_nan(y)):
+        assert found.direction == "unknown"
+        assert found.cause.startswith(
+            "computed again, the gradient of y by this loss is finite: what is not came from another backward"
         )
 
 

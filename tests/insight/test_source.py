@@ -284,6 +284,36 @@ def test_dtypes_are_those_of_the_tape(dtype):
     assert ("import ml_dtypes" in source) == (dtype == nt.bfloat16)
 
 
+HALF_LOSSES = {
+    "cross entropy of classes": lambda x: nt.cross_entropy_loss(x, np.zeros(3, int)),
+    "a small factor": lambda x: nt.mse_loss(x * 1000.0, nt.zeros_like(x)) * 1e-6,
+    "a norm": nt.vector_norm,
+}
+
+
+@pytest.mark.parametrize("dtype", [nt.float16, nt.bfloat16], ids=str)
+@pytest.mark.parametrize("name", HALF_LOSSES)
+def test_cotangents_of_halves_are_float32_as_those_of_the_tape(name, dtype):
+    x = nt.tensor(np.linspace(0.001, 0.05, 30).reshape(3, 10), dtype=dtype, requires_grad=True, name="x")
+    loss = HALF_LOSSES[name](x)
+    source = to_numpy_source(loss)
+    value, gradients = source.load()["gradient"](**source.arguments)
+    assert value == loss.numpy()
+    assert gradients["x"].dtype == dtype
+    assert gradients["x"].tolist() == nt.Tape().gradient(loss, x).tolist()
+
+
+@pytest.mark.parametrize("dtype", [nt.float16, nt.bfloat16], ids=str)
+def test_each_of_several_outputs_is_rounded_to_half(dtype):
+    x = nt.tensor(np.random.default_rng(0).normal(size=(4, 6)), dtype=dtype, requires_grad=True, name="x")
+    normal = nt.nn.functional.batch_norm(x, None, None, training=True)
+    assert to_numpy_source(normal).load()["forward"](x.numpy()).tolist() == normal.tolist()
+    loss = (normal**2).sum()
+    source = to_numpy_source(loss)
+    _, gradients = source.load()["gradient"](**source.arguments)
+    assert_same(gradients["x"].astype(np.float32), nt.Tape().gradient(loss, x).numpy().astype(np.float32), 1e-5)
+
+
 def test_dead_code_is_left_out():
     x, w = draw("x", 3), draw("w", 3)
     loss = (np.exp(x) + w).sum()

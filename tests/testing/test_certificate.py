@@ -641,6 +641,52 @@ def test_a_large_output_does_not_hide_a_wrong_small_one():
     assert nt.check_gradients(lambda x: nt.stack([nt.exp(20 * x).sum(), 1e-3 * x.sum(), x.sum() * 0.0 + 7.0]), x)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("count", [1, LARGE])
+@pytest.mark.parametrize("large", [1e150, 1.7e308])
+def test_a_check_at_large_numbers_does_not_warn(large, count):
+    x = np.array([large] + count * [1.0])
+    assert check_gradients(lambda v: v * 0.5, x)
+    assert not check_gradients(lambda v: v.detach() * 0.25 + v * 0.25, x)
+
+
+@pytest.mark.filterwarnings("error")
+def test_slopes_that_overflow_when_they_are_compared_do_not_warn():
+    assert check_gradients(lambda v: v * v, np.array([1e150, 1.0]))
+
+
+def test_an_overflow_far_away_does_not_make_a_slope_negligible():
+    assert not check_gradients(lambda v: v.detach() + 0.0 * v, 1.7e308)
+
+
+def test_what_a_function_raises_beside_the_point_is_told():
+    def above_one(v):
+        if not (v.numpy() >= 1.0).all():
+            raise ValueError("below one")
+        return nt.log(v)
+
+    check = check_gradients(above_one, np.array([1.0, 4.0]))
+    assert check.counts == {Verdict.RIGHT: 1, Verdict.KINK: 1}
+    assert check.rows[0].notes == {
+        Verdict.KINK: "where args[0] differs by -1.8e-14, above_one raised ValueError: below one"
+    }
+    assert str(check).splitlines()[-1] == (
+        "gradients are NOT CERTIFIED: kink: the function is not differentiable there; check next to it; where args[0] "
+        "differs by -1.8e-14, above_one raised ValueError: below one; largest error inf, tolerance 1e-06"
+    )
+
+
+def test_what_a_function_raises_all_around_the_point_is_told():
+    def only_at_one(v):
+        if v.item() != 1.0:
+            raise ZeroDivisionError
+        return nt.log(v)
+
+    check = check_gradients(only_at_one, 1.0)
+    assert check.verdict is Verdict.NOT_FINITE
+    assert "only_at_one raised ZeroDivisionError;" in str(check)
+
+
 def test_a_function_without_a_tape_among_its_arguments_is_told_about_it():
     with pytest.raises(OperandError, match=r"calls <lambda>\(tape, x\), which does not take two arguments"):
         nt.NumericalChecker().check_gradient_central(nt.GradientTape(), np.ones(2), lambda x: x.sum())

@@ -416,3 +416,18 @@ def test_a_tensor_in_numpys_memory_that_is_refilled_is_named(part):
     memory[:] = 1.0
     loss.backward()
     assert np.allclose(x.grad.numpy(), np.cos(2.0) + np.sin(2.0))
+
+
+@pytest.mark.parametrize("share", [lambda array: array, nt.from_numpy])
+def test_an_array_that_a_derivative_reads_is_named_if_it_was_refilled(share):
+    memory = np.ones(3)
+    given = share(memory)
+    x = nt.tensor(np.ones(3), requires_grad=True)
+    product, total = nt.checkpoint(lambda x: (x * given).sum(), x), nt.checkpoint(lambda x: (x + given).sum(), x)
+    memory[:] = 7.0
+    with pytest.raises(
+        nt.errors.OverwrittenError, match=r"mul: its derivative at .* is computed from what it has read"
+    ):
+        product.backward()
+    total.backward()  # It does not depend on the array.
+    assert x.grad.tolist() == [1.0, 1.0, 1.0]

@@ -163,3 +163,49 @@ def test_a_closure_of_none_is_no_closure(enabled):
     assert w.tolist() == pytest.approx([0.8, 1.6])
     with pytest.raises(nt.errors.OperandError, match="wants an optimizer, not int"):
         scaler.step(3)
+
+
+WRITES = {
+    "clamp_": lambda w: w.grad.clamp_(-100.0, 100.0),
+    "multiplied": lambda w: setattr(w, "grad", w.grad * 1.0),
+    "cloned": lambda w: setattr(w, "grad", w.grad.clone()),
+    "added": lambda w: w.grad.add_(nt.zeros(2)),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_writes_between_scaled_micro_batches_are_the_users(write):
+    w, optimizer, scaler = setting()
+    scaler.scale((w * w).sum()).backward()
+    write(w)
+    scaler.scale((w * w).sum()).backward()
+    scaler.step(optimizer)
+    assert w.tolist() == pytest.approx([0.6, 1.2])
+
+
+def test_an_unscaled_loss_after_a_users_write_is_divided_as_in_pytorch():
+    w, optimizer, scaler = setting()
+    scaler.scale((w * w).sum()).backward()
+    w.grad.clamp_(-1e6, 1e6)
+    (0.8 * w).sum().backward()
+    scaler.unscale_(optimizer)
+    assert w.grad.tolist() == pytest.approx([2.1, 4.1])
+
+
+def test_gradients_from_before_the_first_scaled_loss_are_known_once_there_is_a_scaler():
+    w, optimizer, scaler = setting()
+    (w * w).sum().backward()
+    scaler.scale((w * w).sum()).backward()
+    with pytest.raises(nt.errors.GradientError, match="sum of gradients of different scales"):
+        scaler.step(optimizer)
+
+
+def test_what_is_added_to_an_unscaled_gradient_of_a_half_leaves_it_wide():
+    w = nt.tensor([1.0, 2.0], dtype=nt.float16, requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w], lr=0.1), nt.GradScaler(init_scale=2.0**16)
+    scaler.scale((w.astype(nt.float32) * 1e-9).sum()).backward()
+    scaler.unscale_(optimizer)
+    before = w.grad.tolist()
+    (w * 0.0).sum().backward()
+    assert w.grad.dtype == nt.float32
+    assert w.grad.tolist() == before == pytest.approx([1e-9, 1e-9], rel=1e-3)

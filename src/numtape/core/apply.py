@@ -191,9 +191,9 @@ def _cast(op: Op, arrays: Sequence[Any], promoted: Sequence[int]) -> tuple[list[
     positions = [i for i in promoted if i < len(arrays) and arrays[i] is not None]
     target = promote([arrays[i] for i in positions], op.facts.to_float)
     if target is None:
-        for i in positions:
-            if op.facts.to_float or isinstance(arrays[i], float):
-                arrays[i] = _asarray(arrays[i], np.float64)
+        for i in positions:  # They are all numbers.
+            is_float_number = op.facts.to_float or isinstance(arrays[i], float)
+            arrays[i] = _asarray(arrays[i], np.float64 if is_float_number else None)
         return arrays, None
     working = target if op.facts.native_half else widened(target)
     for i in positions:

@@ -33,7 +33,9 @@ def write_op(target: Any, op: Op, operands: tuple[Any, ...], params: dict[str, A
                 f"{op.name}: out is an array, which cannot be tracked, but an operand is; "
                 "give a tensor as out, or leave the tape with numpy()."
             )
-        np.copyto(target, compute_in_scopes(state, op, arrays, params))
+        result = compute_in_scopes(state, op, arrays, params)
+        _check_fits_array(op.name, target, result)
+        np.copyto(target, result)
         return target
     check_writable(op.name, target, state.grad)
     result = compute_in_scopes(state, op, arrays, params)
@@ -48,6 +50,20 @@ def check_fits(name: str, target: Value, result: Any) -> None:
         raise ShapeError(f"{name}: the result has shape {result.shape} and the tensor to write {target.shape}.")
     if not np.can_cast(result.dtype, target.dtype, "same_kind"):
         raise DtypeError(f"{name}: a result of {result.dtype} cannot be stored in a tensor of {target.dtype}.")
+
+
+def _check_fits_array(name: str, target: Any, result: Any) -> None:
+    """Raise if `result` cannot be stored in an array; as in NumPy, it may be broadcast to it."""
+    if not np.can_cast(result.dtype, target.dtype, "same_kind"):
+        raise DtypeError(
+            f"{name}: a result of {result.dtype} cannot be stored in an array of {target.dtype}; give an out of "
+            f"{result.dtype}, or cast the result with astype."
+        )
+    lead = target.ndim - result.ndim
+    if lead < 0 or any(n not in (1, m) for n, m in zip(result.shape, target.shape[lead:], strict=True)):
+        raise ShapeError(
+            f"{name}: the result has shape {result.shape}, which does not broadcast to out of shape {target.shape}."
+        )
 
 
 def write_part(target: Value, op: Op, operands: tuple[Any, ...], params: dict[str, Any], store: Any) -> None:

@@ -3,7 +3,7 @@
 Invariants:
 - A mark is about the gradient as it is: it ends when something writes to the gradient, or drops it. Deliveries mark it
   anew, and so does what multiplies, adds or bounds gradients here: their scale is what it was.
-- Without loss scaling nobody pays: no graph is searched before a loss was scaled for the first time.
+- Without loss scaling nobody pays: no graph is searched before the first scaler was made.
 """
 
 import math
@@ -28,7 +28,7 @@ class Marks:
     """
 
     def __init__(self) -> None:
-        #: Whether a loss was ever scaled: before that no graph is searched for one.
+        #: Whether there ever was a scaler: before that no graph is searched for what one has scaled.
         self.is_in_use = False
         #: By the ids of gradients: weak references to these, how often each had been written to, and the scale.
         self._by_id: dict[int, tuple[weakref.ref[Value], int, float]] = {}
@@ -61,7 +61,7 @@ class Marks:
     ) -> tuple[Graph | None, Mapping[int, float]]:
         """Return the graph of targets and, by id, the scales of what reaches its records and leaves from scaled losses.
 
-        The graph is None if no loss was ever scaled. To be called before a sweep, which may free it.
+        The graph is None if there never was a scaler. To be called before a sweep, which may free it.
 
         Args:
             targets: those that the sweep starts from.
@@ -100,10 +100,12 @@ class Marks:
                 continue
             gradient = leaf.extras.grad if leaf.extras is not None else None
             before, added = self.of(gradient), scales.get(id(leaf), UNSCALED)
-            # What is not known to be scaled counts as not scaled, and zeros have any scale.
-            known = UNSCALED if before is None else before
-            is_free = gradient is None or (known == UNSCALED != added and not gradient.array.any())
-            found.append((leaf, added if is_free or added == known else MIXED))
+            if gradient is None or (before in (None, UNSCALED) and not gradient.array.any()):
+                found.append((leaf, added))  # Zeros have any scale.
+            elif before is None:
+                found.append((leaf, None))  # What somebody wrote there is his.
+            else:
+                found.append((leaf, added if added == before else MIXED))
         return found
 
     def arrive(self, coming: Sequence[tuple[Value, float | None]]) -> None:
@@ -114,11 +116,8 @@ class Marks:
 
 
 def sum_of_scales(a: float | None, b: float | None) -> float | None:
-    """Return the scale of the sum of two gradients; what is not known counts as not scaled, beside what is."""
-    if a is None and b is None:
-        return None
-    first, second = (UNSCALED if scale is None else scale for scale in (a, b))
-    return first if first == second else MIXED
+    """Return the scale of the sum of two gradients; None if that of one is not known."""
+    return None if a is None or b is None else a if a == b else MIXED
 
 
 def _merge(scales: dict[int, float], graph: Graph, scale: float) -> None:

@@ -133,14 +133,24 @@ def uncounted(link: Any) -> NDArray | None:
     return link if type(link) is np.ndarray else None
 
 
-def _check_print(record: Record, position: int, array: Any, before: int | None) -> None:
+def check_reads(record: Record, prints: Sequence[int | None]) -> None:
+    """Raise if a plain array that the rules of a record read was overwritten since the record read it."""
+    positions, _ = record.op.kept(record.needs)
+    for position in range(len(prints)) if positions is None else positions:
+        array = uncounted(record.inputs[position])
+        if array is not None:
+            _check_print(record, position, array, prints[position], "its derivative")
+
+
+def _check_print(record: Record, position: int, array: Any, before: int | None, what: str = "its result") -> None:
     """Raise if a plain array was overwritten since a record read it."""
     if before is not None and fingerprint(array) != before:
         name = record.op.arguments[0 if record.op.is_variadic else position]
+        used = "was dropped and is computed again" if what == "its result" else "is computed from what it has read"
         raise OverwrittenError(
-            f"{record.op.name}: its result at {record.site} was dropped and is computed again, but the NumPy array "
-            f"given for {name!r} was overwritten since; give a copy of it (array.copy(), or nt.tensor instead of "
-            "nt.from_numpy), or make a new array instead of writing to it."
+            f"{record.op.name}: {what} at {record.site} {used}, but the NumPy array given for {name!r} was overwritten "
+            "since; give a copy of it (array.copy(), or nt.tensor instead of nt.from_numpy), or make a new array "
+            "instead of writing to it."
         )
 
 

@@ -9,6 +9,7 @@ Invariants:
 - Cotangents of half values are carried in float32 and rounded on delivery.
 """
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence, Set
 from operator import attrgetter
@@ -19,12 +20,12 @@ import numpy as np
 from .._typing import NDArray
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ClosedError, GradientError, ShapeError, StreamedError
-from ..kernels.sums import add_reduce
+from ..kernels.sums import FEW, MOST_LABELS, add_reduce
 from .apply import PICK
 from .context import FREED, PAST, current
 from .op import Rule
 from .reader import Reader
-from .recompute import raise_freed
+from .recompute import check_reads, raise_freed
 from .record import Gone, Link, Record
 from .value import LEAF, Lifted, Value, extras_of, wrap
 from .write import mark_written
@@ -366,8 +367,10 @@ def unbroadcast(cotangent: Any, shape: tuple[int, ...]) -> Any:
 
 
 def sum_of_products(g: NDArray, factor: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """Return ``unbroadcast(g * factor, shape)`` without an array of the products."""
-    if factor.dtype != g.dtype or factor.ndim > g.ndim or 0 in g.shape:
+    """Return ``unbroadcast(g * factor, shape)``, without an array of the products where few enough are added up."""
+    addends = g.size // max(1, math.prod(shape))
+    is_accurate = g.dtype == np.float64 or addends <= FEW
+    if factor.dtype != g.dtype or factor.ndim > g.ndim or 0 in g.shape or g.ndim > MOST_LABELS or not is_accurate:
         summed: NDArray = unbroadcast(g * factor, shape)
         return summed
     # Axes are numbered as those of g; an axis of length 1 is left out of the factor and of the result.
@@ -392,6 +395,8 @@ def _noted(record: Record, g: Any, delivers: bool) -> Any:
     """Do what the notes of a record want done with its cotangent, and return what goes on."""
     notes = record.notes
     assert notes is not None
+    if notes.prints is not None:
+        check_reads(record, notes.prints)
     if notes.hooks is not None:
         g = _hooked(*notes.hooks, g)
     value = notes.retained() if delivers and notes.retained is not None else None
@@ -448,11 +453,13 @@ def deliver(value: Value, cotangent: Any) -> None:
         extras.grad = wrap(value.plain, own_array(cotangent, value))
     else:
         total = extras.grad.array
-        if total.flags.writeable and total.dtype == value.dtype:
+        # A gradient that was widened, because a half would not hold it, stays so.
+        is_kept = total.dtype == value.dtype or (value.dtype in HALF_DTYPES and total.dtype == float32)
+        if total.flags.writeable and is_kept:
             np.add(total, cotangent, out=total, casting="same_kind")
             mark_written(extras.grad, None)
         else:
-            extras.grad = wrap(value.plain, own_array(total + cotangent, value))
+            extras.grad = wrap(value.plain, own_array(total + cotangent, extras.grad if is_kept else value))
 
 
 def own_array(array: Any, like: Any) -> NDArray:

@@ -110,6 +110,11 @@ class PerformanceBenchmark:
         """
         if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not threshold > 0:
             raise ArgumentError(f"regressions: threshold is {threshold!r}; it must be a positive number.")
+        if not isinstance(baseline, PerformanceBenchmark | str | os.PathLike):
+            raise OperandError(
+                f"regressions: baseline is of type {type(baseline).__name__}; give an nt.PerformanceBenchmark, or the "
+                "path of a file that to_json wrote."
+            )
         before = baseline if isinstance(baseline, PerformanceBenchmark) else self.from_json(baseline)
         shared = [name for name in self.results if name in before.results]
         found = [benchmark_results.compare(self.results[name], before.results[name]) for name in shared]
@@ -122,6 +127,11 @@ class PerformanceBenchmark:
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> "PerformanceBenchmark":
         """Return the benchmark that `to_json` wrote."""
+        if not isinstance(path, str | os.PathLike):
+            raise OperandError(
+                f"PerformanceBenchmark.from_json: path is of type {type(path).__name__}; give the path of a file that "
+                "to_json wrote."
+            )
         results, config = benchmark_results.read_json(path)
         benchmark = cls(config)
         benchmark.results = results

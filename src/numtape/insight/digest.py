@@ -340,7 +340,11 @@ def _parse(text: str) -> Digest:
         gradients = found.get("gradients")
         if gradients is not None:
             gradients = tuple((int(number), str(text)) for number, text in gradients)
-        return Digest(entries, dict(found["machine"]), gradients)
+            if not all(0 <= number < len(entries) for number, _ in gradients):
+                raise ValueError("a gradient is of a record that is not there")
+        if not isinstance(found["machine"], dict):
+            raise TypeError("its machine is no object")
+        return Digest(entries, found["machine"], gradients)
     except (KeyError, TypeError, ValueError) as error:
         raise SavedFileError(
             f"digest: the document is damaged ({type(error).__name__}: {error}); write it anew."

@@ -140,7 +140,13 @@ def _number(number: float | None) -> Any:
         return None
     if not math.isfinite(number):
         return str(float(number))
-    return int(number) if number.is_integer() and abs(number) < 2**53 else float(f"{number:.6g}")
+    # What becomes whole by rounding is written as what was whole, so that a graph read from a document gives the same.
+    rounded = number if _is_whole(number) else float(f"{number:.6g}")
+    return int(rounded) if _is_whole(rounded) else rounded
+
+
+def _is_whole(number: float) -> bool:
+    return number.is_integer() and abs(number) < 2**53
 
 
 def _parse(text: str) -> Graph:

@@ -4,7 +4,7 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from inspect import CO_OPTIMIZED
-from types import CellType, FrameType, FunctionType, ModuleType
+from types import CellType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 #: How many references away a name is looked for.
@@ -34,13 +34,21 @@ class Names:
         del frame
 
     def _add_locals(self, frame: FrameType) -> None:
-        where = f"of {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
         found = frame.f_locals
         for name, value in found.items():
-            self.locals.setdefault(id(value), f"local {name!r} {where}")
-        if sys.version_info < (3, 13):
-            # A copy of the variables, which the frame would keep, and so what they held, until it ends.
-            found.clear()
+            self.locals.setdefault(id(value), _local(name, frame))
+        _forget(found)
+
+
+def _local(name: str, frame: FrameType) -> str:
+    return f"local {name!r} of {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
+
+
+def _forget(found: Any) -> None:
+    """Empty the variables that a frame of a function gave."""
+    if sys.version_info < (3, 13):
+        # A copy of the variables, which the frame would keep, and so what they held, until it ends.
+        found.clear()
 
 
 def _frames() -> list[FrameType]:
@@ -71,7 +79,8 @@ def chain_to(target: Any, names: Names, ignored: set[int]) -> str:
     ignored |= {id(held)}
     last = target
     function: FunctionType | None = None
-    for _ in range(MOST_LINKS):
+    links = 0
+    while links < MOST_LINKS:
         for held_object in layer:
             # Who holds the function says more than its name; that is for a function which nobody seems to hold.
             function = held_object if function is None and isinstance(held_object, FunctionType) else function
@@ -81,6 +90,8 @@ def chain_to(target: Any, names: Names, ignored: set[int]) -> str:
                 start = held[id(held_object)] if id(held_object) in names.namespaces else held_object
                 return " -> ".join([end, *_path(start, held)])
         last = layer[0]
+        # A traceback has a link for each call that the exception left: together they are one.
+        links += not any(isinstance(item, TracebackType) for item in layer)
         layer = _holders_of(layer, held, ignored)
         if not layer:
             break
@@ -97,7 +108,7 @@ def _holders_of(layer: list[Any], held: dict[int, Any], ignored: set[int]) -> li
     outer: list[Any] = []
     ignored.add(id(outer))
     for referrer in referrers:
-        if id(referrer) in held or id(referrer) in ignored or isinstance(referrer, FrameType):
+        if id(referrer) in held or id(referrer) in ignored:
             continue
         held[id(referrer)] = next((inside[id(x)] for x in gc.get_referents(referrer) if id(x) in inside), None)
         outer.append(referrer)
@@ -141,6 +152,10 @@ def _captured(function: FunctionType | None, cell: CellType, inner: Any) -> str:
 def _step(outer: Any, inner: Any) -> str:
     """Return how `outer` names `inner`, with its type; nothing for what is only Python's own machinery."""
     kind = f"function {inner.__name__}" if isinstance(inner, FunctionType) else type(inner).__name__
+    if isinstance(outer, FrameType):
+        return _variable(outer, inner)
+    if isinstance(outer, TracebackType):
+        return ""
     if isinstance(inner, CellType) or (isinstance(outer, FunctionType) and isinstance(inner, tuple)):
         return ""
     if isinstance(outer, list | tuple):
@@ -150,8 +165,22 @@ def _step(outer: Any, inner: Any) -> str:
         return kind if key is None else f"[{key!r}] {kind}"
     if isinstance(inner, dict) and inner is getattr(outer, "__dict__", None):
         return ""
+    if isinstance(inner, TracebackType):
+        return "traceback"
     name = next((name for name in _slots(outer) if getattr(outer, name, None) is inner), None)
     return f".{name} {kind}" if name else kind
+
+
+def _variable(frame: FrameType, inner: Any) -> str:
+    """Return the variable of a function that has ended by an exception; its frame is kept by the traceback."""
+    if not frame.f_code.co_flags & CO_OPTIMIZED:
+        return ""  # Its variables are a namespace, which names what it holds.
+    value = inner.cell_contents if isinstance(inner, CellType) else inner
+    found = frame.f_locals
+    name = next((name for name, each in found.items() if each is value), None)
+    _forget(found)
+    # What is in none of its variables is a call around it.
+    return "" if name is None else _local(name, frame)
 
 
 def _position(outer: Sequence[Any], inner: Any) -> int:

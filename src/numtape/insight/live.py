@@ -152,7 +152,7 @@ def _place_of_tape(tape: RecordingTape, states: list[State]) -> _Place:
     recording = [state for state in states if tape in state.tapes and not tape.is_ended]
     is_forgotten = any(tape in _base(state).tapes for state in recording)
     thread = _name(recording[0].thread) if recording else _NOBODY
-    return _Place(thread, tape.cell.owner, bool(recording), is_forgotten)
+    return _Place(thread, tape.cell.owner, any(state.grad for state in recording), is_forgotten)
 
 
 def _base(state: State) -> State:
@@ -170,7 +170,7 @@ def _thread_of(context: Context, states: list[State]) -> str:
 
 def _is_current(context: Context, states: list[State]) -> bool:
     # While a tape records, it and not the context has the records.
-    return any(state.context is context and not state.tapes for state in states)
+    return any(state.context is context and not state.tapes and state.grad for state in states)
 
 
 def _name(thread: Thread) -> str:

@@ -15,7 +15,7 @@ from ..core.value import Lifted, Value
 from ..errors import OperandError
 from .birth import Birth, Seen, first_bad, is_finite
 from .diagnosis import about_parameter, diagnose, written
-from .doubts import is_current, values_in_use
+from .doubts import find_doubts, is_current, values_in_use
 from .loop_search import look_inside
 from .replay import Obstacle
 from .search import has_hooks, search_cotangents, search_values
@@ -152,7 +152,7 @@ def _explain_delivered(target: Value) -> Explanation:
     if any(target is last for last in _last_target()):
         for leaf in leaves:
             if isinstance(leaf, Value) and leaf.extras is not None and not is_finite(leaf.extras.grad):
-                return _explain_other(leaf)
+                return _explain_other(target, leaf)
     return _all_finite(records)
 
 
@@ -189,7 +189,7 @@ def _explain_source(tensor: Value, loss: Any, gradient: Any) -> Explanation:
     for target in targets:
         owner = _owner_of(target, tensor)
         if owner is not None and is_finite(owner.array):
-            return explain_target(target, gradient, link_of(owner)) or _explain_other(owner)
+            return explain_target(target, gradient, link_of(owner)) or _explain_other(target, owner)
     if not is_finite(tensor.array):
         return _explain_given(tensor, targets if loss is not None else [], gradient)
     reason, repair = _why_unknown()
@@ -228,13 +228,20 @@ def _owner_of(target: Value, tensor: Value) -> Any:
     return None
 
 
-def _explain_other(owner: Value) -> Explanation:
-    """Explain a gradient that is not finite while a backward of the loss, run again, gives a finite one."""
+def _explain_other(target: Value, owner: Value) -> Explanation:
+    """Explain a gradient that is not finite while a backward of its target, run again, gives a finite one."""
     assert owner.extras is not None
+    gradient = owner.extras.grad
+    records = collect([link_of(target)])
+    doubts = find_doubts(records[::-1], values_in_use(records, target))
+    if doubts is not None and doubts.differing and gradient is not None:
+        index, value = first_bad(gradient.array)
+        obstacle = doubts.obstacle(next(iter(doubts.differing)))
+        return explained(replace(obstacle, index=index, value=value), records)
     return Explanation(
         "unknown",
         f"computed again, the gradient of {link_name(owner)} by this loss is finite: what is not came from another "
-        f"backward that was added to .grad, from a hook, or from a write{written(owner.extras.grad)}; or a NumPy array "
+        f"backward that was added to .grad, from a hook, or from a write{written(gradient)}; or a NumPy array "
         "that an op read was overwritten since.",
         "call zero_grad() before each backward, or ask after each one, before arrays are written; nt.detect_anomaly() "
         "raises at the first.",

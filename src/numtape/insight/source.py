@@ -10,6 +10,7 @@ from ..core.context import current, settle
 from ..core.gradients import check_target, link_of
 from ..core.record import Link, Record
 from ..core.value import Value
+from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, NotConnectedError, OperandError, OverwrittenError, UnsupportedError
 from .doubts import find_doubts, values_in_use
 from .replay import is_close
@@ -103,7 +104,8 @@ def _write(target: Link, given: Sequence[Value], sources: Any, check: bool) -> N
         raise ArgumentError(
             f"to_numpy_source: the last record, {target.op.name}, has several results; give one of them as loss."
         )
-    seed = trace.given(np.ones(loss.shape, loss.dtype))
+    # As in the tape's sweep, cotangents of halves are float32 until the end.
+    seed = trace.given(np.ones(loss.shape, float32 if loss.dtype in HALF_DTYPES else loss.dtype))
     tensors = _as_tensors(sources)
     derivatives = _derivatives(trace, seed, tensors)
     pairs = ((link_of(tensor), tensor_name(tensor)) for tensor in (*(tensors or ()), *given))

@@ -39,13 +39,19 @@ def literal(value: Any, large: Callable[[NDArray], str] | None = None) -> str:
 
 def _collection(value: Any, large: Callable[[NDArray], str] | None) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(k)}: {literal(v, large)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(k)}: {literal(v, large)}" for k, v in value.items()) + "}"
     if isinstance(value, tuple | list | frozenset | set | range):
-        items = ", ".join(literal(item, large) for item in value)
+        is_hashed = isinstance(value, frozenset | set)
+        items = ", ".join(_key(item) if is_hashed else literal(item, large) for item in value)
         if isinstance(value, tuple):
             return f"({items},)" if len(value) == 1 else f"({items})"
         return f"[{items}]" if isinstance(value, list | range) else f"frozenset(({items},))" if items else "frozenset()"
     raise NoLiteral(f"a {type(value).__name__}")
+
+
+def _key(value: Any) -> str:
+    """Return an expression for what is found by its hash, which a dtype does not share with its scalar type."""
+    return f"np.dtype({dtype_name(value)})" if isinstance(value, np.dtype) else literal(value)
 
 
 def index(key: tuple[Any, ...], large: Callable[[NDArray], str] | None = None) -> str:

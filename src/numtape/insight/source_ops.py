@@ -67,10 +67,19 @@ class OpWriter:
         before: list[str] = []
         if text is None:
             *before, text = self._inlined(step, left, fresh) or [self._kernel(step)]
-        rounded = step.outs[0].dtype
-        if not isinstance(step.out, tuple) and np.asarray(step.raw).dtype != rounded:
+        if isinstance(step.out, tuple):
+            return [*before, f"{left} = {text}", *self._roundings(step)]
+        rounded = step.out.dtype
+        if np.asarray(step.raw).dtype != rounded:
             text = f"{_bracketed(text)}.astype({dtype_name(rounded)})"
         return before if text == left else [*before, f"{left} = {text}"]
+
+    def _roundings(self, step: Step) -> Iterator[str]:
+        """Yield a statement for each of several outputs that the forward returns wider than it is."""
+        for value, raw in zip(step.outs, _results_of(step.raw), strict=True):
+            if np.asarray(raw).dtype != value.dtype:
+                name = self._name_of(value)
+                yield f"{name} = {name}.astype({dtype_name(value.dtype)})"
 
     def _function(self, step: Step) -> str | None:
         """Return a step as an operator or a NumPy function, if one does what the op does."""

@@ -216,7 +216,10 @@ class Trace:
         try:
             return pull(record, g, reader)
         except Exception:
+            undone = set(self.steps[count:])
             del self.steps[count:]
+            # What was widened on the way is widened anew by the next that reads it.
+            self._wide = {value: wide for value, wide in self._wide.items() if wide.step not in undone}
             reader = _Reader(self, is_exact=True)
             return pull(record, g, reader)
 
@@ -255,6 +258,8 @@ class _Reader:
 
     def output(self, record: Record) -> Any:
         value = self.trace.values[record]
+        if record.op.facts.native_half_rules:
+            return value
         return tuple(map(self.trace.widened, value)) if isinstance(value, tuple) else self.trace.widened(value)
 
 

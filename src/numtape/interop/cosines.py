@@ -120,6 +120,7 @@ def _batch(op: Any, operands: Any, batched: Any, params: dict[str, Any]) -> Any:
     vjp={"x": _transposed},
     jvp={"x": lambda t, type, axis, norm: cosine_transform(t, type=type, axis=axis, norm=norm)},
     check=False,
+    is_linear_backward=True,
     linear=("x",),
     structure="lanes",
     batch=_batch,

@@ -117,6 +117,7 @@ def _cost(out: Any, a: Shape, b: Shape, *, mode: str, axes: tuple[int, ...]) -> 
         "b": lambda t, a, mode, axes: fft_convolution(a, t, mode=mode, axes=axes),
     },
     check=False,
+    is_linear_backward=True,
     linear=("a", "b"),
     batch=_batch,
     cost=_cost,

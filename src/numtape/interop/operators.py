@@ -276,6 +276,7 @@ def _operator_cost(out: Any, *shapes: Any, operator: Applied) -> int:
     vjp={"x": lambda g, operator: apply_operator(g, operator=operator.T)},
     jvp={"x": lambda t, operator: apply_operator(t, operator=operator)},
     check=False,
+    is_linear_backward=True,
     linear=("x",),
     batch=batched_columns,
     cost=_operator_cost,

@@ -130,6 +130,7 @@ def outer(y: Any, x: Any, pattern: Pattern, transposed: bool) -> Any:
         "x": lambda t, values, pattern, transposed: sparse_product(values, t, pattern=pattern, transposed=transposed),
     },
     check=False,
+    is_linear_backward=True,
     linear=("values", "x"),
     batch=batched_columns,
     cost=_product_cost,

@@ -145,6 +145,7 @@ def _push_b(t: Any, values: Any, pattern: System, transposed: bool) -> Any:
     vjp=_pull,
     jvp={"values": _push_values, "b": _push_b},
     check=False,
+    is_linear_backward=True,
     linear=("b",),
     batch=batched_columns,
     cost=_solution_cost,

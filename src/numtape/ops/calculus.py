@@ -3,16 +3,20 @@
 import math
 from collections.abc import Sequence
 from typing import Any
+from typing import cast as cast_type
 
 import numpy as np
 
 from .._typing import Array, Axis, Shape
 from ..core import batching
-from ..core.declare import composed, face_of, linear
-from ..core.op import Structure
+from ..core.apply import as_operand
+from ..core.declare import composed, face_of, linear, registry
+from ..core.op import Op, Structure
 from ..core.terms import Terms
+from ..core.value import Value
+from ..dtypes import default_dtype, is_float
 from ..errors import ArgumentError, AxisError, ShapeError
-from .casting import in_dtype_of
+from .casting import cast, in_dtype_of
 from .joining import concat
 from .padding import pad_zeros
 from .reductions import sum
@@ -24,6 +28,17 @@ from .shapes import axes_of, axis_of, broadcast_to, reshape, shape_of
 def _part(x: Array, axis: int, start: int | None, end: int | None) -> Array:
     """Return a slice along an axis counted from 0."""
     return x[(*(slice(None),) * axis, slice(start, end))]
+
+
+def _array(x: Array) -> Array:
+    """Return what may be a list as an array, of the default dtype if it has none of its own."""
+    return x if isinstance(x, Value | np.ndarray) else np.asarray(as_operand(cast_type(Op, registry["diff"]), x))
+
+
+def _samples(x: Array) -> Array:
+    """Return what may be a list, or integers, as a float array or tensor."""
+    x = _array(x)
+    return x if is_float(x.dtype) else cast(x, dtype=default_dtype())
 
 
 def _diff_back(g: Array, x_shape: Shape, n: int, axis: int) -> Array:
@@ -208,6 +223,7 @@ def gradient(x: Array, *spacing: Array, axis: Axis = None, edge_order: int = 1) 
         >>> nt.gradient(np.array([0.0, 1.0, 4.0, 9.0]))
         array([1., 2., 4., 5.])
     """
+    x = _samples(x)
     shape = shape_of(x)
     axes = tuple(range(len(shape))) if axis is None else axes_of("gradient", axis, shape)
     if edge_order not in (1, 2):
@@ -230,7 +246,7 @@ def _trapezoids(name: str, y: Array, x: Array, dx: Array, axis: int) -> Array:
     sums = _part(y, axis, 1, None) + _part(y, axis, None, -1)
     if x is None:
         return sums * (dx * 0.5)
-    x = in_dtype_of(y, x)
+    x = in_dtype_of(y, _array(x))
     lengths = shape_of(x)
     if len(lengths) == 1:
         if lengths != (shape[axis],):
@@ -285,6 +301,7 @@ def trapezoid(y: Array, x: Array = None, dx: Array = 1.0, axis: int = -1) -> Arr
         >>> nt.trapezoid(np.array([0.0, 1.0, 2.0]), dx=0.5)
         array(1.)
     """
+    y = _samples(y)
     place = axis_of("trapezoid", axis, shape_of(y))
     return sum(_trapezoids("trapezoid", y, x, dx, place), axis=place)
 
@@ -346,6 +363,7 @@ def cumulative_trapezoid(
     """
     if initial:
         raise ArgumentError(f"cumulative_trapezoid: initial is {initial}; it is None, or 0 to start with a zero.")
+    y = _samples(y)
     shape = shape_of(y)
     place = axis_of("cumulative_trapezoid", axis, shape)
     out = cumsum(_trapezoids("cumulative_trapezoid", y, x, dx, place), axis=place)

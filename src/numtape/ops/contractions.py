@@ -3,7 +3,8 @@
 import functools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..core.declare import face_of, linear
 from ..core.op import Op, Structure
 from ..core.terms import Terms, contraction
 from ..errors import ArgumentError, ShapeError
+from ..kernels.sums import add_reduce
 from .samples import rejected, sample, values
 from .selection import where
 from .shapes import broadcast_to, permute
@@ -385,8 +387,12 @@ def _einsum(arrays: Sequence[Array], /, *, subscripts: str) -> Array:
         terms += taken
     labels, out = _summed(*terms[0], set(output))
     out = out.transpose([labels.index(label) for label in output])
-    # A transposed or diagonal view of the only operand must not share its memory.
-    return out.copy() if len(operands) == 1 and np.may_share_memory(out, operands[0]) else out
+    if len(operands) == 1 and np.may_share_memory(out, operands[0]):
+        # NumPy returns a view here, through which the operand can be written. This one is not shared, so it must not be
+        # written either: that would be lost.
+        out = out.copy()
+        out.setflags(write=False)
+    return out
 
 
 @functools.lru_cache(maxsize=1024)
@@ -414,7 +420,8 @@ def _summed(labels: str, x: NDArray, kept: set[str]) -> tuple[str, NDArray]:
     axes = tuple(i for i, label in enumerate(labels) if label not in kept)
     if not axes:
         return labels, x
-    return "".join(label for label in labels if label in kept), np.asarray(x.sum(axis=axes))
+    total = add_reduce(x, axes, False) if x.dtype.kind == "f" else x.sum(axis=axes, dtype=x.dtype)
+    return "".join(label for label in labels if label in kept), np.asarray(total)
 
 
 def _product(a_labels: str, a: NDArray, b_labels: str, b: NDArray, kept: set[str], output: str) -> tuple[str, NDArray]:
@@ -468,8 +475,17 @@ def _from_lists(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Return subscripts and operands given as ``a, [0, 1], b, [1, 2], [0, 2]``."""
 
     def spell(labels: Any) -> str:
+        if not isinstance(labels, Iterable) or isinstance(labels, str):
+            raise ArgumentError(f"einsum: {labels!r} stands for labels; they are a list of integers, or subscripts.")
+        for label in labels:
+            if label is not Ellipsis and not (isinstance(label, Integral) and 0 <= int(label) < len(_LETTERS)):
+                raise ArgumentError(
+                    f"einsum: {label!r} is no label; labels are integers from 0 to {len(_LETTERS) - 1}, and `...`."
+                )
         return "".join("..." if label is Ellipsis else _LETTERS[label] for label in labels)
 
+    if len(args) < 2:
+        raise ArgumentError(f"einsum: {args[0]!r} are no subscripts; write einsum('ij,jk->ik', a, b).")
     pairs = len(args) // 2
     terms = ",".join(spell(labels) for labels in args[1 : 2 * pairs : 2])
     arrow = f"->{spell(args[-1])}" if len(args) % 2 else ""

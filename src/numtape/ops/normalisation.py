@@ -12,11 +12,12 @@ from ..core.value import Value
 from ..core.write import check_writable, mark_written
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, OperandError, ShapeError
+from ..kernels.sums import add_reduce, dot_channels
 from . import row_normalisation as row_normalisation
 from .arithmetic import add, mul, sub
 from .casting import cast
 from .rectifiers import as_array, as_constant, as_number
-from .row_normalisation import is_far, layer_norm_rows
+from .row_normalisation import drift_shows, layer_norm_rows
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
 
@@ -32,13 +33,14 @@ def _each_channel(parameter: Array) -> Array:
 
 def _mean(x: Array) -> Array:
     """Return the mean of each channel, with axes of length 1."""
-    return x.sum(axis=(0, 2), keepdims=True) / float(max(x.shape[0] * x.shape[2], 1))
+    total = add_reduce(x, (0, 2), True) if type(x) is np.ndarray else x.sum(axis=(0, 2), keepdims=True)
+    return total / float(max(x.shape[0] * x.shape[2], 1))
 
 
 def _mean_product(a: Array, b: Array) -> Array:
     """Return the mean of ``a * b`` of each channel, with axes of length 1."""
     if type(a) is np.ndarray and type(b) is np.ndarray:
-        return _each_channel(np.einsum("ncs,ncs->c", a, b) * (1.0 / max(a.shape[0] * a.shape[2], 1)))
+        return _each_channel(dot_channels(a, b) * (1.0 / max(a.shape[0] * a.shape[2], 1)))
     return _mean(a * b)
 
 
@@ -48,9 +50,12 @@ def _centre(x: Array, eps: float) -> tuple[Array, Array]:
     mean = _mean(channels)
     centred = channels - mean
     variance = _mean_product(centred, centred) + eps
-    if type(centred) is np.ndarray and is_far(mean, variance):
-        centred = centred - _mean(centred)
-        variance = _mean_product(centred, centred) + eps
+    if type(centred) is np.ndarray:
+        in_numbers, in_variance = drift_shows(mean, variance)
+        if in_numbers:
+            centred -= _mean(centred)
+        if in_variance:
+            variance = _mean_product(centred, centred) + eps
     return centred, variance**-0.5
 
 
@@ -133,10 +138,12 @@ def _batch_normalise(
     mean = _mean(channels)
     out: NDArray = channels - mean
     count = out.shape[0] * out.shape[2]
-    var = np.einsum("ncs,ncs->c", out, out) / count
-    if is_far(mean.reshape(-1), var + eps):
+    var = dot_channels(out, out) / count
+    in_numbers, in_variance = drift_shows(mean.reshape(-1), var + eps)
+    if in_numbers:
         out -= _mean(out)
-        var = np.einsum("ncs,ncs->c", out, out) / count
+    if in_variance:
+        var = dot_channels(out, out) / count
     scale = (var + eps) ** -0.5
     out *= _each_channel(scale if weight is None else scale * weight)
     if bias is not None:

@@ -11,6 +11,7 @@ from ..core.declare import composed, differentiable
 from ..core.op import Structure
 from ..errors import ArgumentError, ShapeError
 from ..kernels.half_sums import HALVES, rounded
+from ..kernels.sums import add_reduce
 from .arithmetic import abs, sign
 from .casting import cast
 from .reductions import axis_out_of_bounds, max, min, positive_axes, restore_axes, share_among_ties, sum
@@ -20,7 +21,6 @@ from .selection import where
 from .shapes import permute, reshape
 from .spectra import svdvals
 
-_add_reduce: Any = np.add.reduce
 _maximum_reduce: Any = np.maximum.reduce
 _minimum_reduce: Any = np.minimum.reduce
 
@@ -61,7 +61,7 @@ def _scaled_norm(x: NDArray, ord: float, axis: Axis, keepdims: bool) -> NDArray:
     else:
         most = _minimum_reduce(size, axis=axis, keepdims=True, initial=np.inf)
     scale = np.where(np.isfinite(most) & (most > 0.0), most, 1.0)
-    out = np.asarray(_add_reduce((size / scale) ** float(ord), axis=axis, keepdims=keepdims) ** (1.0 / float(ord)))
+    out = np.asarray(add_reduce((size / scale) ** float(ord), axis, keepdims) ** (1.0 / float(ord)))
     return out * scale.reshape(out.shape)
 
 
@@ -72,7 +72,7 @@ def _euclidean(x: NDArray, axis: Axis, keepdims: bool) -> Any:
             square = flat.dot(flat)
             least = most = square
         else:
-            square = _add_reduce(np.square(x), axis=axis, keepdims=keepdims)
+            square = add_reduce(np.square(x), axis, keepdims)
             least, most = square.min(initial=np.inf), square.max(initial=0.0)
     # Where squares vanish or overflow the norm itself need not.
     is_in_range = least > _LEAST_SQUARE[x.dtype] and most < np.inf
@@ -154,13 +154,13 @@ def vector_norm(x: Array, /, *, ord: float = 2, axis: Axis = None, keepdims: boo
     if ord == 2:
         return _euclidean(x, axis, keepdims)
     if ord == 0:
-        return _add_reduce(x != 0, axis=axis, keepdims=keepdims, dtype=x.dtype)
+        return add_reduce((x != 0).astype(x.dtype), axis, keepdims)
     size = np.absolute(x)
     if ord == 1:
-        return _add_reduce(size, axis=axis, keepdims=keepdims)
+        return add_reduce(size, axis, keepdims)
     if math.isinf(ord):
         return (_maximum_reduce if ord > 0 else _minimum_reduce)(size, axis=axis, keepdims=keepdims)
-    return _add_reduce(size ** float(ord), axis=axis, keepdims=keepdims) ** (1.0 / float(ord))
+    return add_reduce(size ** float(ord), axis, keepdims) ** (1.0 / float(ord))
 
 
 def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:

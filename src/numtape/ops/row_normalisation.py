@@ -8,6 +8,7 @@ import numpy as np
 from .._typing import Array, NDArray
 from ..core.declare import composed, differentiable
 from ..errors import ShapeError
+from ..kernels.sums import add_reduce
 from .rectifiers import as_array, as_number
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
@@ -26,9 +27,13 @@ def _column(weight: Any, length: int, dtype: Any) -> Any:
     return weight.reshape((length, 1)) * (1.0 / length if length else 0.0)
 
 
-def is_far(mean: Any, variance: Any) -> bool:
-    """Say whether a mean is so large beside what is left without it that its rounding shows there."""
-    return bool((mean * mean > 16.0 * variance).any())
+def drift_shows(mean: Any, variance: Any) -> tuple[bool, bool]:
+    """Say whether means are so large beside what is left without them that their rounding shows there.
+
+    First in numbers near the mean, then, from much larger means on, in the variance as well.
+    """
+    ratio = float((mean * mean / variance).max(initial=0.0))
+    return not ratio <= 1.0 / 16.0, not ratio <= 16.0
 
 
 def _centred(rows: NDArray, eps: float) -> tuple[NDArray, NDArray]:
@@ -38,9 +43,11 @@ def _centred(rows: NDArray, eps: float) -> tuple[NDArray, NDArray]:
     mean = rows @ column
     out = rows - mean
     variance = np.vecdot(out, out)[:, None] / length + eps
-    if is_far(mean, variance):
+    in_numbers, in_variance = drift_shows(mean, variance)
+    if in_numbers:
         # A product with 1 / length, which is rounded, would leave something of rows of equal numbers.
-        out -= np.add.reduce(out, -1, keepdims=True) / length
+        out -= add_reduce(out, -1, True) / length
+    if in_variance:
         variance = np.vecdot(out, out)[:, None] / length + eps
     return out, variance
 

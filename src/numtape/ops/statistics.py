@@ -215,7 +215,7 @@ def nansum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
         >>> nt.nansum(np.array([1.0, np.nan, 2.0]))
         array(3.)
     """
-    return np.nansum(x, axis=axis, keepdims=keepdims)
+    return add_reduce(np.where(np.isnan(x), np.zeros((), x.dtype), x), axis, keepdims)
 
 
 def _nanmean_vjp(g: Array, x: Array, axis: Axis, keepdims: bool) -> Array:

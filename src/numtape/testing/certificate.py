@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from .differences import (
@@ -55,6 +55,8 @@ class Finding:
     analytic: float
     numeric: float
     error: float
+    #: What else led to the verdict, in words; empty if the numbers tell all.
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,19 @@ class Spot:
     residue: float = 0.0
     #: The size of the function.
     value: float = 0.0
+    #: What the function raised on the line, by the distance: the line adds to it.
+    raised: dict[float, str] = field(default_factory=dict)
 
     @property
     def is_residue(self) -> bool:
         """Whether the derivative that the rules give is zero but for rounding, next to the function."""
         effect = abs(self.analytic) * max(1.0, abs(self.x))
         return abs(self.analytic) <= 8.0 * self.residue and effect <= NEGLIGIBLE * self.value
+
+    @property
+    def note(self) -> str:
+        """What the function raised nearest to the point; empty if it did not."""
+        return self.raised[min(self.raised, key=abs)] if self.raised else ""
 
 
 #: The spot at some distance on the same line, for a look at both sides of a kink.
@@ -131,7 +140,7 @@ def judge(spot: Spot, gauge: Gauge, aside: Aside | None = None) -> Finding:
 def _diagnose(spot: Spot, gauge: Gauge, aside: Aside | None, measured: list[Level]) -> Finding:
     levels = [level for level in measured if level.is_finite]
     if not levels:
-        return _at_an_edge(spot, gauge, aside, measured)
+        return replace(_at_an_edge(spot, gauge, aside, measured), note=spot.note)
     if all(level.size == 0.0 for level in levels) and abs(spot.analytic) * levels[-1].step < EPSILON * gauge.peak:
         # Nothing moves, and nothing could be seen to move next to the largest intermediate value.
         return Finding(Verdict.NOISE, spot.analytic, 0.0, 1.0)

@@ -19,7 +19,7 @@ from ..errors import ArgumentError
 #: How a scalar function changes along a line: a distance in; the change, and the size of the terms that it is made of.
 Line = Callable[[float], tuple[float, float]]
 
-EPSILON = float(np.finfo(np.float64).eps)
+EPSILON, LARGEST = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).max)
 #: By how much the disagreement of two stencils is enlarged to bound the error of the better one.
 CAUTION = 8.0
 #: All steps have this odd factor, so that no period that people choose is a multiple of a step.
@@ -154,7 +154,8 @@ def ladder(x: float) -> list[float]:
     """Return steps from the finest that `x` can resolve to a third of its scale, two per decade."""
     finest = -20 if x == 0.0 else math.floor(math.log10(abs(x))) - 12
     coarsest = max(0, math.ceil(math.log10(abs(x))) if x else 0)
-    return [ODD * 10.0 ** (k / 2) for k in range(2 * max(finest, -300), 2 * coarsest)]
+    # No power beyond these is a float.
+    return [ODD * 10.0 ** (k / 2) for k in range(2 * max(finest, -300), 2 * min(coarsest, 308))]
 
 
 @dataclass(frozen=True)

@@ -86,13 +86,15 @@ def _defaults_to_float64() -> Iterator[None]:
 
 
 def _certificate(function: Callable[..., Any], args: tuple[Any, ...], seed: int, gauge: Gauge) -> GradientCheck:
-    subject = Subject(function, args, np.random.default_rng(seed))
     tolerance = gauge.tolerance
-    trouble = subject.trouble()
-    if trouble is not None:
-        rows = [row for k in range(len(subject.arrays)) for row in _rows_of_trouble(subject, k, trouble)]
-        return GradientCheck(False, math.inf, tolerance, rows, Adjoint(math.nan, math.nan, True, f"it is {trouble}"))
+    # Whatever overflows here, verdicts tell.
     with np.errstate(all="ignore"):
+        subject = Subject(function, args, np.random.default_rng(seed))
+        trouble = subject.trouble()
+        if trouble is not None:
+            rows = [row for k in range(len(subject.arrays)) for row in _rows_of_trouble(subject, k, trouble)]
+            adjoint = Adjoint(math.nan, math.nan, True, f"it is {trouble}")
+            return GradientCheck(False, math.inf, tolerance, rows, adjoint)
         subject.shake()
         widths = subject.widths()
         gauge = replace(gauge, largest=subject.largest(), unit=widths.unit, peak=widths.peak)
@@ -130,7 +132,8 @@ def _rows(subject: Subject, k: int, gauge: Gauge) -> Iterator[Row]:
             break
     yield _row(subject.names[k], x.shape, elements)
     if is_large:
-        size = float(np.sqrt(np.mean(x * x)))
+        largest = float(np.max(np.abs(x))) or 1.0  # Squares of large elements would overflow.
+        size = largest * float(np.sqrt(np.mean((x / largest) ** 2)))
         directions: dict[tuple[int, ...], Finding] = {}
         for i in range(DIRECTIONS):
             direction = np.asarray(subject.rng.standard_normal(x.shape))
@@ -147,7 +150,8 @@ def _row(name: str, shape: tuple[int, ...], findings: dict[tuple[int, ...], Find
     worst = findings[index]
     counts = Counter(finding.verdict for finding in findings.values())
     ordered = dict(sorted(counts.items(), key=lambda pair: SEVERITY[pair[0]]))
-    return Row(name, shape, index, worst.analytic, worst.numeric, worst.error, worst.verdict, ordered)
+    notes = {finding.verdict: finding.note for finding in reversed(findings.values()) if finding.note}
+    return Row(name, shape, index, worst.analytic, worst.numeric, worst.error, worst.verdict, ordered, notes=notes)
 
 
 def _rows_of_trouble(subject: Subject, k: int, verdict: Verdict) -> Iterator[Row]:

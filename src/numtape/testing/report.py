@@ -32,6 +32,8 @@ class Row:
     counts: dict[Verdict, int]
     #: What one count is of: elements, or random directions through all of them.
     unit: str = "element"
+    #: What else led to a verdict, in words, for the first element of each that has such a note.
+    notes: dict[Verdict, str] = field(default_factory=dict)
 
     @property
     def checked(self) -> int:
@@ -105,9 +107,12 @@ class GradientCheck:
         if Verdict.WRONG in self.counts:
             return f"gradients are WRONG: {ADVICE[Verdict.WRONG]}; {numbers}"
         if any(verdict is not Verdict.RIGHT for verdict in self.counts):
-            found = "; ".join(f"{v}: {ADVICE[v]}" for v in self.counts if v is not Verdict.RIGHT)
+            found = "; ".join(f"{v}: {self._advice(v)}" for v in self.counts if v is not Verdict.RIGHT)
             return f"gradients are NOT CERTIFIED: {found}; {numbers}"
         if not self.adjoint.is_equal:
             return f"gradients are right, but forward mode is WRONG: a JVP is not the transpose of its VJP; {numbers}"
         sampled = any(row.unit != "element" for row in self.rows)
         return f"gradients are right{' as far as sampled' if sampled else ''}: {numbers}"
+
+    def _advice(self, verdict: Verdict) -> str:
+        return "; ".join([ADVICE[verdict], *(row.notes[verdict] for row in self.rows if verdict in row.notes)])

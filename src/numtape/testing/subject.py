@@ -21,7 +21,7 @@ from ..errors import ArgumentError, DtypeError, GradientError, NumtapeError, Ope
 from ..grad_mode import enable_grad, no_grad
 from ..tensors import Tensor
 from .certificate import Gauge, Spot, Verdict
-from .differences import EPSILON, Line
+from .differences import EPSILON, LARGEST, Line
 from .report import Adjoint
 
 #: How often a function is called at the same point to see that it gives the same value.
@@ -259,8 +259,13 @@ class Subject:
         allowed = max(gauge.tolerance, 64.0 * gauge.unit) * size + 64.0 * EPSILON * value
         return Adjoint(ahead, back, abs(ahead - back) <= allowed)
 
-    def line(self, k: int, direction: Any, start: Sequence[NDArray], origin: Sequence[NDArray]) -> tuple[Line, float]:
-        """Return how the weighted outputs change as argument `k` moves along `direction`, and their slope over far."""
+    def line(
+        self, k: int, direction: Any, start: Sequence[NDArray], origin: Sequence[NDArray], raised: dict[float, str]
+    ) -> tuple[Line, float]:
+        """Return how the weighted outputs change as argument `k` moves along `direction`, and their slope over far.
+
+        What the function raises on the way is added to `raised`.
+        """
         # Outputs that never move add no rounding errors; those that stay only within their rounding do.
         moved = [np.zeros(y.shape, bool) for y in origin]
 
@@ -269,8 +274,10 @@ class Subject:
             arrays[k] = start[k] + t * direction
             try:
                 outs = self.values(arrays)
-            except (ArithmeticError, ValueError):
+            except (ArithmeticError, ValueError) as error:
                 # Outside of the domain, as a matrix that is not positive definite.
+                text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": .")
+                raised[t] = f"where {self.names[k]} differs by {t:.1e}, {self.title} raised {text}"
                 return math.nan, 0.0
             total = size = 0.0
             for y, y0, w, m, terms in zip(outs, origin, self.weights, moved, self.terms, strict=True):
@@ -283,14 +290,16 @@ class Subject:
                 total += float(np.sum(w * np.subtract(y, y0, dtype=np.float64)))
                 m |= y != y0
                 size += float(np.sum(np.abs(w) * np.maximum(np.abs(y), terms), where=m))
-            return total, size
+            # An overflow of the sizes alone must not pass for a function without any.
+            return total, min(size, LARGEST) if math.isfinite(total) else size
 
         # A look at a distance shows what moves at all; one alone may end where it began.
         far = max(1.0, float(np.max(np.abs(start[k][direction != 0.0]))))
         reach = 0.0
         for distance in (far, -0.6 * far, 0.3 * far):
             if not any(m.any() for m in moved):
-                reach = abs(change(distance)[0] / distance)
+                slope = abs(change(distance)[0] / distance)
+                reach = slope if math.isfinite(slope) else 0.0  # Next to an infinite slope all would be negligible.
         return change, reach
 
     def spot(self, k: int, direction: Any, x: float, distance: float = 0.0) -> Spot:
@@ -302,10 +311,11 @@ class Subject:
         # Only where the direction goes: 0 times an infinite gradient elsewhere would be NaN.
         along = direction != 0.0
         analytic = float(np.sum(gradients[k][along] * direction[along]))
-        line, reach = self.line(k, direction, start, origin)
+        raised: dict[float, str] = {}
+        line, reach = self.line(k, direction, start, origin, raised)
         residue = float(np.sum(self.residues[k][along] * np.abs(direction[along])))
         value = sum(float(np.sum(np.abs(w * y))) for w, y in zip(self.weights, origin, strict=True))
-        return Spot(line, analytic, x + distance, reach, residue, value)
+        return Spot(line, analytic, x + distance, reach, residue, value, raised)
 
 
 def _is_same(a: NDArray, b: NDArray) -> bool:

@@ -26,9 +26,9 @@ from ..core.reverse import graph_of
 from ..core.stream import Stream, thread_stream
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import is_float
-from ..errors import ArgumentError, GradientError, LeavesTapeError, OperandError, ShapeError
+from ..errors import ArgumentError, GradientError, OperandError, ShapeError
 from ..tensors import Tensor
-from .transposing import Transpose, is_recorded, run_on_tape
+from .transposing import Transpose, is_recorded, own, run_on_tape
 
 
 class _Operand:
@@ -221,33 +221,33 @@ class _CustomGradient:
         tensors = [_as_tensor(x) for x in operands]
         # A pull function may write to what it gets, which others read.
         gs = tuple(
-            wrap(Tensor, part.copy()) if isinstance(part, np.ndarray) else part
+            wrap(Tensor, part.copy()) if isinstance(part, np.ndarray) else own(part)
             for part in (g if isinstance(g, tuple) else (g,))
         )
         moved = gs if isinstance(g, tuple) else gs[0]
         if is_recorded((g, *operands)):
             recorded: list[Any] = run_on_tape(
-                lambda: self._pull_by(moved, tensors, call),
+                lambda: self._pull_all(moved, tensors, call, lambda x: x),
                 f"{self.name}: higher derivatives run the function and its pull function on tensors, which",
                 "Compute with nt or np functions in both, and use nt.stop_gradient for what is a constant.",
             )
             return recorded
         with entered(grad=False, **_ALONE):
-            try:
-                return [x if isinstance(x, Lifted) else _array(x) for x in self._pull_by(moved, tensors, call)]
-            except LeavesTapeError:
-                batch = next((part for part in _parts(moved) if isinstance(part, Batched)), None)
-                if batch is None:
-                    raise
-                return self._pull_each(batch, moved, tensors, call)
+            return self._pull_all(moved, tensors, call, _array)
 
-    def _pull_each(self, batch: Batched, g: Any, operands: Sequence[Any], call: _Call) -> list[Any]:
-        """Pull the members of a batch one by one, for a pull function that wants arrays."""
+    def _pull_all(self, g: Any, operands: Sequence[Any], call: _Call, finish: Callable[[Any], Any]) -> list[Any]:
+        """Return what is pulled, finished; if the pull function cannot do with a batch, of its members one by one."""
+        batch = next((part for part in _parts(g) if isinstance(part, Batched)), None)
+        try:
+            return [x if isinstance(x, Lifted) else finish(x) for x in self._pull_by(g, operands, call)]
+        except Exception:  # Whatever is wrong with the function itself, its members will show as well.
+            if batch is None:
+                raise
         rows = []
         for i in range(len(batch.members)):
-            member = tuple(wrap(Tensor, x.members[i]) if isinstance(x, Batched) else x for x in _parts(g))
+            member = tuple(own(_as_tensor(x.members[i]) if isinstance(x, Batched) else x) for x in _parts(g))
             pulled = self._pull_by(member if isinstance(g, tuple) else member[0], operands, call)
-            rows.append([_array(x) for x in pulled])
+            rows.append([finish(x) for x in pulled])
         return [batch.of(np.stack(column)) for column in zip(*rows, strict=True)]
 
     def _pull_by(self, g: Any, operands: Sequence[Any], call: _Call) -> list[Any]:
@@ -329,7 +329,7 @@ class _CustomGradient:
             is_tuple = isinstance(value, tuple)
 
             def linear(gs: list[Any]) -> list[Any]:
-                return [self._per_operand(pull(tuple(gs) if is_tuple else gs[0]), tensors, call)[index]]
+                return [self._per_operand(pull(own(tuple(gs) if is_tuple else gs[0])), tensors, call)[index]]
 
             tangents = self.transpose(linear, [np.shape(y) for y in _parts(value)], [t], must_record)
         return tuple(tangents) if is_tuple else tangents[0]

@@ -58,7 +58,9 @@ def custom_op(
         samples: tuples of operands to check the rules on, in both modes; numbers and lists are taken as float64.
         check: whether to check the rules at all.
         **facts: what is known about the op: `cost`, `structure` ("elementwise", "dense", ...), `batch`, `aliases`,
-            `precision`, `linear`, `kinks`, `to_float`; `deterministic=False` if the same operands may give other bits.
+            `precision`, `linear`, `kinks`, `to_float`; `deterministic=False` if the same operands may give other bits;
+            `is_linear_backward=True` if the VJP is linear in the cotangent, as every true one is and one that clips is
+            not: only then Jacobians may be computed in mixed mode through the op.
 
     Raises:
         GradientError: if a rule disagrees with differences of the function.
@@ -113,7 +115,8 @@ def _as_facts(facts: dict[str, Any]) -> Facts:
                 f'custom_op: linear is {found["linear"]!r}; it must name the arguments, as in linear=("x",).'
             )
         found["linear"] = frozenset(found["linear"])
-    return Facts(**{"cost": per_output, **found})
+    # A rule may clip or round its cotangent, and neither the structure nor a JVP beside it tells.
+    return Facts(**{"cost": per_output, "is_linear_backward": False, **found})
 
 
 class _Declaration:
@@ -128,8 +131,10 @@ class _Declaration:
         vjps = {} if vjp is None or joint else self._rules("vjp", vjp)
         jvps = {} if jvp is None else self._rules("jvp", jvp)
         self._check_complete(joint, vjps, jvps)
+        lent: set[str] = set()
         if facts.structure is Structure.ELEMENTWISE and joint is None:
             # The Jacobian is diagonal: one rule serves both modes.
+            lent = set() if facts.is_linear_backward else vjps.keys() - jvps.keys()
             vjps, jvps = {**jvps, **vjps}, {**vjps, **jvps}
         self.facts = facts
         pull_all = self._rule("vjp", None, joint) if joint else None
@@ -147,7 +152,10 @@ class _Declaration:
             push = self._rule("jvp", argument, given["jvp"]) if "jvp" in given else None
             self.given[argument] = [rule.kind for rule in (pull, push) if rule is not None]
             pulls[argument] = self._named(pull.names, pull) if pull else self._transposed_push(argument, push)
-            pushes[argument] = self._named(push.names, push) if push else self._transposed_pull(argument, pull)
+            if push is not None:
+                pushes[argument] = self._named(push.names, self._lent(argument, push) if argument in lent else push)
+            else:
+                pushes[argument] = self._transposed_pull(argument, pull)
         self.op = Op(
             self._forward,
             function,
@@ -202,14 +210,22 @@ class _Declaration:
         rule: Function = eval(code, {"run_": run})
         return rule
 
+    def _transpose_of_pull(self, argument: str) -> Transpose:
+        return Transpose(
+            f"{self.name}: forward mode by argument {argument!r} transposes the vjp rule, which",
+            f"Write the rule with nt or np functions, linear in g, or give jvp={{{argument!r}: ...}}.",
+        )
+
+    def _lent(self, argument: str, push: Rule) -> Callable[[Any, dict[str, Any]], Any]:
+        """Return a VJP that serves as the JVP of an argument, which it does only if it is linear."""
+        transpose = self._transpose_of_pull(argument)
+        return lambda t, reads: transpose.of_diagonal(lambda ts: [push(ts[0], reads)], t)
+
     def _transposed_pull(self, argument: str, pull: Rule | None) -> Function:
         """Return the JVP of an argument whose VJP is given."""
         assert pull is not None
         position = self.arguments.index(argument)
-        transpose = Transpose(
-            f"{self.name}: forward mode by argument {argument!r} transposes the vjp rule, which",
-            f"Write the rule with nt or np functions, linear in g, or give jvp={{{argument!r}: ...}}.",
-        )
+        transpose = self._transpose_of_pull(argument)
 
         def run(t: Any, reads: dict[str, Any]) -> Any:
             shape = reads["out_shape"]

@@ -1,7 +1,7 @@
 """A rule that a user gave an op, as the sweeps call it: what it gets is made ready, and what it returns is checked."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from ..core.reverse import unbroadcast
 from ..core.value import wrap
 from ..errors import ArgumentError, OperandError, ShapeError
 from ..tensors import Tensor
-from .transposing import is_recorded, run_on_tape
+from .transposing import is_recorded, own, run_on_tape
 
 
 class Rule:
@@ -76,9 +76,9 @@ class Rule:
             moved = _without_gaps(moved, reads["out_shape"])
         if is_recorded((moved, *values)):
             what = f"{self.title} runs on tensors for other than first derivatives of its own mode, and"
-            out = run_on_tape(lambda: self.function(moved, *values), what, self.repair)
+            out = run_on_tape(lambda: self._run(moved, values, _own_tensors), what, self.repair)
         else:
-            out = self._run(moved, values)
+            out = self._run(moved, values, own)
         if self.is_joint:
             return self._joint(out, reads)
         shape = reads[self.shape_names[0]]
@@ -88,18 +88,18 @@ class Rule:
             )
         return self._fitted(out, shape, "the output" if self.kind == "jvp" else "the argument")
 
-    def _run(self, moved: Any, values: list[Any]) -> Any:
-        """Run the rule; if it cannot do with a batch, on its members one by one."""
+    def _run(self, moved: Any, values: list[Any], copied: Callable[[Any], Any]) -> Any:
+        """Run the rule on copies; if it cannot do with a batch, on its members one by one."""
         batch = next((x for x in _parts(moved) if isinstance(x, Batched)), None)
         if batch is None:
-            return self.function(_own(moved), *values)
+            return self.function(copied(moved), *values)
         try:
             return self.function(moved, *values)
         except Exception:  # Whatever is wrong with the rule itself, its members will show as well.
             outs = []
         for i in range(len(batch.members)):
             member = tuple(x.members[i] if isinstance(x, Batched) else x for x in _parts(moved))
-            outs.append(_parts(self.function(_own(member if isinstance(moved, tuple) else member[0]), *values)))
+            outs.append(_parts(self.function(copied(member if isinstance(moved, tuple) else member[0]), *values)))
         stacked = tuple(None if parts[0] is None else batch.of(np.stack(parts)) for parts in zip(*outs, strict=True))
         return stacked if self.is_joint or len(stacked) > 1 else stacked[0]
 
@@ -152,11 +152,11 @@ def _without_gaps(cotangents: Sequence[Any], shapes: Sequence[Any]) -> tuple[Any
     )
 
 
-def _own(moved: Any) -> Any:
-    """Return (co)tangents as copies: a rule may write to what it gets, which others read."""
+def _own_tensors(moved: Any) -> Any:
+    """Return (co)tangents as copies and, where they are arrays, as tensors: only these can be written tensors to."""
     if isinstance(moved, tuple):
-        return tuple(map(_own, moved))
-    return moved.copy() if isinstance(moved, np.ndarray) else moved
+        return tuple(map(_own_tensors, moved))
+    return wrap(Tensor, moved.copy()) if isinstance(moved, np.ndarray) else own(moved)
 
 
 def _parts(x: Any) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from .. import tree
 from ..config import AmpConfig, PrecisionMode
 from ..core.gradients import link_of
-from ..core.marks import UNSCALED
+from ..core.marks import UNSCALED, marks
 from ..core.reverse import collect, graph_of
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
@@ -55,6 +55,7 @@ class LossScaler:
     def __init__(self, scale: float = 1.0, warn_after: int = 10) -> None:
         if type(self) is LossScaler:
             raise OperandError("LossScaler: there are two kinds; make an nt.LossScaler.Dynamic() or .Static(scale).")
+        marks.is_in_use = True
         self._scale = scale
         self._warn_after = as_count("warn_after", warn_after)
         #: How many steps in a row were skipped.
@@ -77,6 +78,10 @@ class LossScaler:
         """Return what a copy continues from: all but the step that is under way, which belongs to this process."""
         fresh: dict[str, Any] = {"_is_scaled": False, "_loss": None, "_statistics": Statistics()}
         return {**self.__dict__, **fresh, "_steps": {}, "_unscaled": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        marks.is_in_use = True
+        self.__dict__.update(state)
 
     def get_scale(self) -> float:
         """Return the factor by which losses are multiplied now."""

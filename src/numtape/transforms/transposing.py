@@ -12,7 +12,7 @@ from .._typing import NDArray
 from ..core.context import current, entered
 from ..core.gradients import link_of, sweep
 from ..core.reverse import reverse
-from ..core.value import LEAF, Value, array_of, wrap
+from ..core.value import LEAF, Lifted, Value, array_of, wrap
 from ..errors import LeafWriteError, NotDifferentiableError
 from ..exits import noted_exits
 from ..tensors import Tensor
@@ -33,6 +33,16 @@ def is_recorded(values: Sequence[Any]) -> bool:
     return any(
         is_recorded(x) if isinstance(x, tuple | list) else isinstance(getattr(x, "members", x), Value) for x in values
     )
+
+
+def own(moved: Any) -> Any:
+    """Return (co)tangents as copies, recorded where they are tensors: a rule may write to what it gets, others read it.
+
+    Batches and power series stay as they are, since nothing can be written to them.
+    """
+    if isinstance(moved, tuple):
+        return tuple(map(own, moved))
+    return moved.copy() if isinstance(moved, np.ndarray | Tensor) and not isinstance(moved, Lifted) else moved
 
 
 def run_on_tape(run: Callable[[], Any], what: str, repair: str) -> Any:
@@ -91,13 +101,20 @@ class Transpose:
             found = _sweep(pairs, sources, is_recorded) if pairs else {}
         pulled = [found[x] if x in found else np.zeros(x.shape, x.dtype) for x in sources]
         with entered(**alone, grad=False), np.errstate(all="ignore"):
-            self._check_linear(linear, starts, outs)
+            self._check_linear(outs, linear([wrap(Tensor, _RATIO * x) for x in starts]))
             self._check_records(outs, cotangents, pulled, starts)
         return pulled
 
-    def _check_linear(self, linear: Linear, starts: Sequence[NDArray], outs: Sequence[Any]) -> None:
-        """Raise unless the rule takes a multiple of what it got to the multiple of what it returned."""
-        scaled = linear([wrap(Tensor, _RATIO * x) for x in starts])
+    def of_diagonal(self, linear: Linear, moved: Any) -> Any:
+        """Return what `linear` takes a (co)tangent to: a rule whose Jacobian is diagonal is its own transpose."""
+        starts = _starts([moved.shape], moved.dtype)
+        with entered(tapes=(), watch_all=False, scopes=(), grad=False), np.errstate(all="ignore"):
+            # As arrays: such a rule need not run on tensors.
+            self._check_linear(linear(starts), linear([_RATIO * x for x in starts]))
+        return linear([moved])[0]
+
+    def _check_linear(self, outs: Sequence[Any], scaled: Sequence[Any]) -> None:
+        """Raise unless the rule took a multiple of what it got to the multiple of what it returned."""
         for y, z in zip(map(_array, outs), map(_array, scaled), strict=True):
             if not _is_close(z, _RATIO * y):
                 raise NotDifferentiableError(f"{self.what} is not linear, so that it has no transpose. {self.repair}")

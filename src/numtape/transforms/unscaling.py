@@ -91,7 +91,6 @@ def mark_scaled(loss: Value, scale: float) -> Value:
 
     What was not recorded may be a cotangent to start from, and is marked itself.
     """
-    marks.is_in_use = True
     if type(loss.node) is Record:
         note(loss.node).scale = scale
     else:
