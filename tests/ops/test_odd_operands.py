@@ -66,3 +66,27 @@ def test_writes_through_what_numpy_would_return_as_a_view_are_not_lost():
     x = nt.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
     (nt.einsum("ij->ji", x).sum() + (nt.einsum("ij->ji", x) ** 2).sum()).backward()
     assert np.array_equal(x.grad.numpy(), 1.0 + 2.0 * x.numpy())
+
+
+FLOATS_OF_INTEGERS = {
+    "median": nt.median,
+    "quantile": lambda x: nt.quantile(x, 0.5),
+    "percentile": lambda x: nt.percentile(x, 50),
+    "kl_div": lambda x: nt.kl_div(x, x),
+    "l1": lambda x: nt.l1(x, x),
+    "huber": lambda x: nt.huber(x, x),
+    "smooth_l1": lambda x: nt.smooth_l1(x, x),
+    "interp": lambda x: nt.interp(x, x, x),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool], ids=str)
+@pytest.mark.parametrize("function", FLOATS_OF_INTEGERS.values(), ids=FLOATS_OF_INTEGERS)
+def test_functions_of_floats_take_integers_as_tensors_and_arrays_alike(function, dtype):
+    x = np.arange(2).astype(dtype)
+    assert function(x).dtype == function(nt.tensor(x)).dtype == nt.default_dtype()
+
+
+def test_integers_beside_floats_have_their_dtype():
+    x, whole = np.array([0.5, 2.0]), np.array([2**40 + 1, 2**40 + 3])
+    assert nt.l1(x, whole, reduction="none").tolist() == [2.0**40 + 0.5, 2.0**40 + 1.0]

@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import tree
 from .._typing import Rule as RuleFunction
-from ..dtypes import HALF_DTYPES, float32, promote
+from ..dtypes import HALF_DTYPES, default_dtype, float32, is_float, promote
 from ..errors import ArgumentError, OperandError
 from . import batching
 from .apply import apply
@@ -178,6 +178,9 @@ def composed(*, rounds_once: bool = False, **facts: Any) -> Callable[[Callable[P
         spelled = with_spellings(function)
         face = _widened(spelled) if rounds_once else spelled
         entry = Composite(name, face, Facts(**{"cost": _free, **_as_tuples(facts)}), spelled, rounds_once)
+        if entry.facts.to_float:
+            face = _floated(face)
+            entry = entry._replace(face=face)
         if entry.facts.precision != "keep":
             face = _cast_by_scopes(entry)
             entry = entry._replace(face=face)
@@ -353,3 +356,23 @@ def _widened(function: Callable[P, R]) -> Callable[P, R]:
         return cast(R, tree.map(lambda x: x.astype(target) if getattr(x, "dtype", None) == float32 else x, out))
 
     return face
+
+
+def _floated(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a composed function get arrays of integers as floats, of the dtype of others beside them or the default."""
+
+    @functools.wraps(function)
+    def face(*args: P.args, **kwargs: P.kwargs) -> R:
+        arrays = [x for x in (*args, *kwargs.values()) if isinstance(x, np.ndarray | Value)]
+        if not any(_is_whole(x) for x in arrays):
+            return function(*args, **kwargs)
+        floats = [x.array if isinstance(x, Value) else x for x in arrays if is_float(x.dtype)]
+        dtype = promote(floats) if floats else default_dtype()
+        args, kwargs = (tree.map(lambda x: x.astype(dtype) if _is_whole(x) else x, part) for part in (args, kwargs))
+        return function(*args, **kwargs)
+
+    return face
+
+
+def _is_whole(x: Any) -> bool:
+    return isinstance(x, np.ndarray | Value) and x.dtype.kind in "biu"

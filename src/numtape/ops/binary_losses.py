@@ -239,6 +239,7 @@ def _signs(*shape: int) -> Any:
 
 
 @composed(
+    to_float=True,
     precision="widen",
     also=("hinge",),
     kinks="where target * prediction is 1; the derivative there is taken as 0",

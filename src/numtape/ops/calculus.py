@@ -16,7 +16,7 @@ from ..core.terms import Terms
 from ..core.value import Value
 from ..dtypes import default_dtype, is_float
 from ..errors import ArgumentError, AxisError, ShapeError
-from .casting import cast, in_dtype_of
+from .casting import in_dtype_of
 from .joining import concat
 from .padding import pad_zeros
 from .reductions import sum
@@ -31,14 +31,11 @@ def _part(x: Array, axis: int, start: int | None, end: int | None) -> Array:
 
 
 def _array(x: Array) -> Array:
-    """Return what may be a list as an array, of the default dtype if it has none of its own."""
-    return x if isinstance(x, Value | np.ndarray) else np.asarray(as_operand(cast_type(Op, registry["diff"]), x))
-
-
-def _samples(x: Array) -> Array:
-    """Return what may be a list, or integers, as a float array or tensor."""
-    x = _array(x)
-    return x if is_float(x.dtype) else cast(x, dtype=default_dtype())
+    """Return what may be a list as an array of floats, of the default dtype if it has none of its own."""
+    if isinstance(x, Value | np.ndarray):
+        return x
+    array = np.asarray(as_operand(cast_type(Op, registry["diff"]), x))
+    return array if is_float(array.dtype) else array.astype(default_dtype())
 
 
 def _diff_back(g: Array, x_shape: Shape, n: int, axis: int) -> Array:
@@ -168,6 +165,7 @@ def _one_sided(f: Array, f1: Array, f2: Array, a: Array, b: Array) -> Array:
 
 
 @composed(
+    to_float=True,
     numpy=np.gradient,
     samples=lambda: [
         sample(values(5)),
@@ -223,7 +221,7 @@ def gradient(x: Array, *spacing: Array, axis: Axis = None, edge_order: int = 1) 
         >>> nt.gradient(np.array([0.0, 1.0, 4.0, 9.0]))
         array([1., 2., 4., 5.])
     """
-    x = _samples(x)
+    x = _array(x)
     shape = shape_of(x)
     axes = tuple(range(len(shape))) if axis is None else axes_of("gradient", axis, shape)
     if edge_order not in (1, 2):
@@ -259,6 +257,7 @@ def _trapezoids(name: str, y: Array, x: Array, dx: Array, axis: int) -> Array:
 
 
 @composed(
+    to_float=True,
     rounds_once=True,
     precision="widen",
     numpy=np.trapezoid,
@@ -301,7 +300,7 @@ def trapezoid(y: Array, x: Array = None, dx: Array = 1.0, axis: int = -1) -> Arr
         >>> nt.trapezoid(np.array([0.0, 1.0, 2.0]), dx=0.5)
         array(1.)
     """
-    y = _samples(y)
+    y = _array(y)
     place = axis_of("trapezoid", axis, shape_of(y))
     return sum(_trapezoids("trapezoid", y, x, dx, place), axis=place)
 
@@ -320,6 +319,7 @@ def _cumulative_reference(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, 
 
 
 @composed(
+    to_float=True,
     precision="widen",
     reference=_cumulative_reference,
     samples=lambda: [
@@ -363,7 +363,7 @@ def cumulative_trapezoid(
     """
     if initial:
         raise ArgumentError(f"cumulative_trapezoid: initial is {initial}; it is None, or 0 to start with a zero.")
-    y = _samples(y)
+    y = _array(y)
     shape = shape_of(y)
     place = axis_of("cumulative_trapezoid", axis, shape)
     out = cumsum(_trapezoids("cumulative_trapezoid", y, x, dx, place), axis=place)

@@ -30,6 +30,7 @@ _KL_REDUCTIONS = ("mean", "batchmean", "sum", "none")
 
 
 @composed(
+    to_float=True,
     also=("kl_div",),
     rounds_once=True,
     precision="widen",
@@ -89,6 +90,7 @@ def _poisson_reference(prediction: Array, target: Array, log_input: bool = True,
 
 
 @composed(
+    to_float=True,
     also=("poisson_nll",),
     rounds_once=True,
     precision="widen",

@@ -24,6 +24,7 @@ def _cosine_reference(a: Array, b: Array, target: Array, margin: float = 0.0) ->
 
 
 @composed(
+    to_float=True,
     also=("cosine_embedding",),
     rounds_once=True,
     precision="widen",

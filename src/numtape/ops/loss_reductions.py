@@ -62,7 +62,7 @@ def check_signs(name: str, target: Array) -> None:
     wrong = signs[np.abs(signs) != 1]
     if wrong.size:
         raise ArgumentError(
-            f"{name}: target holds {wrong.flat[0]}; targets are -1 or 1. For labels 0 and 1 pass 2 * target - 1."
+            f"{name}: target holds {wrong.flat[0]:g}; targets are -1 or 1. For labels 0 and 1 pass 2 * target - 1."
         )
 
 

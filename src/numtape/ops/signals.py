@@ -36,6 +36,7 @@ def _interval(x: Array, xp: Array, /) -> Array:
 
 
 @composed(
+    to_float=True,
     rounds_once=True,
     precision="widen",
     numpy=np.interp,
