@@ -64,7 +64,7 @@ def accumulate_gradients(grads: Any, params: Any = None) -> None:
 def _add(tensor: Value, array: Any, gradient: Any) -> None:
     """Add an array to the ``.grad`` of a tensor; the gradient that it is taken from tells the scale."""
     scale = marks.of(gradient)
-    coming = marks.coming([tensor], {} if scale is None else {id(tensor): scale})
+    coming = marks.coming([tensor], {id(tensor): scale})
     deliver(tensor, array)
     marks.arrive(coming)
 

@@ -19,7 +19,7 @@ from .core.gradients import (
     why_untracked,
     zeros_like,
 )
-from .core.marks import UNSCALED, marks
+from .core.marks import PLAIN, marks
 from .core.record import Record
 from .core.reverse import Cotangents, collect, deliver
 from .core.value import Value, wrap
@@ -208,7 +208,9 @@ class Tape(TapeDerivatives):
             self._tape.unwatch_used()
         return self._gradients(found, loss.plain, keep, scales)
 
-    def _gradients(self, found: dict[Any, Any], cls: type[Value], keep: str, scales: Mapping[int, float]) -> Gradients:
+    def _gradients(
+        self, found: dict[Any, Any], cls: type[Value], keep: str, scales: Mapping[int, float | None]
+    ) -> Gradients:
         watched = {value.node: value for value in self._tape.watched_intermediates()}
         tensors: list[Any] = []
         gradients: list[Any] = []
@@ -361,11 +363,11 @@ class GradientTape(Tape):
         return cls(scheduler=SchedulerConfig(config) if isinstance(config, str | SchedulingStrategy) else config)
 
 
-def _mark_scaled(links: Iterable[Any], gradients: Sequence[Any], scales: Mapping[int, float]) -> None:
+def _mark_scaled(links: Iterable[Any], gradients: Sequence[Any], scales: Mapping[int, float | None]) -> None:
     """Note the scales of gradients that are handed out, for optimizers and `accumulate_gradients`."""
     for link, gradient in zip(links, gradients, strict=True) if marks.is_in_use else ():
         if gradient is not None:
-            marks.put(gradient, scales.get(id(link), UNSCALED))
+            marks.put(gradient, scales.get(id(link), PLAIN))
 
 
 def records(loss: Tensor) -> list[Record]:

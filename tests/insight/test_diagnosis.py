@@ -326,3 +326,40 @@ def test_the_repair_of_a_power_by_its_exponent_is_a_positive_base(bad):
         "    ok = a > 0\n"
         "    y = nt.where(ok, nt.pow(nt.where(ok, a, 0.5), b), 0.0)"
     )
+
+
+def test_the_repair_of_a_root_by_pow_excludes_zero():
+    a = nt.tensor(np.array([-1.0, 0.0, 4.0]), requires_grad=True)
+    found = nt.explain_nan((a**0.5).sum())
+    assert "    ok = a > 0\n" in found.repair
+    repaired(found.repair, a=a, b=0.5).sum().backward()
+    assert a.grad.tolist() == [0.0, 0.0, 0.25]
+
+
+def test_negative_bases_get_through_the_repair_of_a_reciprocal_by_pow():
+    a = nt.tensor(np.array([-2.0, 0.0, 4.0]), requires_grad=True)
+    found = nt.explain_nan((a**-1.0).sum())
+    repaired(found.repair, a=a, b=-1.0).sum().backward()
+    assert a.grad.tolist() == [-0.25, 0.0, -0.0625]
+
+
+@pytest.mark.parametrize("tracked", ["all", "first", "last"])
+@pytest.mark.parametrize("op", WITH_DOMAIN, ids=lambda op: op.name)
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_no_element_is_left_without_a_derivative_by_the_repair(op, tracked, is_masked):
+    grids = np.meshgrid(*[GRID] * len(op.arguments))
+    positions = {"all": range(len(grids)), "first": [0], "last": [len(grids) - 1]}[tracked]
+    leaves = [nt.tensor(grid.ravel(), requires_grad=i in positions) for i, grid in enumerate(grids)]
+    function = getattr(nt, op.name)
+    params = {"n": 1} if "n" in op.defaults else {}
+    out = function(*leaves, **params)
+    found = nt.explain_nan((nt.nan_to_num(out) if is_masked else out).sum())
+    if not is_masked or found:
+        assert found.direction == ("backward" if is_masked else "forward")
+        assert not nt.explain_nan(repaired(found.repair, **dict(zip(op.arguments, leaves, strict=True))).sum())
+
+
+@pytest.mark.parametrize(("function", "condition"), [(nt.sqrt, "x > 0"), (nt.acosh, "x > 1"), (nt.asin, "abs(x) < 1")])
+def test_a_boundary_without_a_derivative_is_excluded_although_no_element_is_there(function, condition):
+    x = nt.tensor([2.0, -3.0, 0.5], requires_grad=True)
+    assert f"    ok = {condition}\n" in nt.explain_nan(nt.nan_to_num(function(x)).sum()).repair

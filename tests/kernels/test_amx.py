@@ -354,3 +354,14 @@ def test_numbers_that_cancel_leave_an_exact_zero():
         y = nt.ones(192, 192) @ w
     (y * c).sum().backward()
     assert (w.grad.numpy() == 0).all()
+
+
+@pytest.mark.parametrize(("size_of_a", "size_of_b"), [(1e-30, 1e-9), (1e-20, 1e-17), (1e-37, 1.0), (1.0, 1e-39)])
+@pytest.mark.parametrize("dtype", [nt.bfloat16, np.float32], ids=str)
+def test_small_numbers_are_not_flushed(by_tiles, size_of_a, size_of_b, dtype):
+    a, b = normal(64, 64, dtype=np.float64) * size_of_a, normal(64, 64, seed=1, dtype=np.float64) * size_of_b
+    a, b = a.astype(nt.bfloat16), b.astype(dtype)
+    ours = providers.matmul(a, b, dtype=nt.float32)
+    wanted, size = np.float64(a) @ np.float64(b), np.abs(np.float64(a)) @ np.abs(np.float64(b))
+    # What is subnormal itself has fewer digits.
+    assert (np.abs(ours - wanted) <= 4e-7 * size + 2.0**-140).all()

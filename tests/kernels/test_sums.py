@@ -106,3 +106,46 @@ def test_the_variance_of_many_numbers_is_accurate():
     x[::2] = -1.0
     _, _, variance = nt.ops.normalisation._batch_normalise(x)
     assert variance == pytest.approx(1.0, rel=1e-5)
+
+
+VIEWS = {
+    "repeated": lambda: (np.broadcast_to(np.float32([0.1, 0.2, 0.3]), (1_000_000, 3)), 0),
+    "reversed": lambda: ((RNG.random((300_000, 3)) + 100.0).astype(np.float32)[::-1], 0),
+    "several axes": lambda: (np.full((200, 200, 100, 2), 0.1, np.float32), (0, 1, 2)),
+    "axes apart": lambda: (RNG.random((300, 4, 300, 2), dtype=np.float32), (0, 2)),
+    "all of a transposed array": lambda: (np.full((3, 700_000), 0.1, np.float32).T, None),
+    "all of a repeated number": lambda: (np.broadcast_to(np.float32(0.1), (1000, 3000)), None),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_float32_sums_are_accurate_whatever_the_layout(view):
+    x, axis = view()
+    wanted = x.astype(np.float64).sum(axis=axis)
+    assert np.allclose(nt.sum(x, axis=axis), wanted, rtol=3e-6)
+    assert np.allclose(nt.mean(x, axis=axis), wanted / (x.size / np.size(wanted)), rtol=3e-6)
+
+
+def test_gradients_of_means_by_what_was_repeated_are_accurate():
+    b = nt.zeros(3, requires_grad=True)
+    (nt.zeros(1_000_000, 3) + b).mean().backward()
+    nt.nn.functional.layer_norm(nt.zeros(300, 300, 3), (3,), None, b).mean().backward()
+    nt.linear(nt.zeros(300_000, 2), nt.zeros(3, 2), b).mean().backward()
+    nt.tile(b, (400_000, 1)).mean().backward()
+    assert np.allclose(b.grad.numpy(), 4.0 / 3.0, rtol=3e-6)
+
+
+def test_running_sums_and_their_gradients_do_not_drift():
+    x = nt.tensor(np.full(2_000_000, 0.1, np.float32), requires_grad=True)
+    total = nt.cumsum(x)
+    assert total.numpy()[-1] == pytest.approx(200_000.0, rel=1e-6)
+    (total * 0.1).sum().backward()
+    assert x.grad.numpy()[0] == pytest.approx(200_000.0, rel=1e-6)
+
+
+def test_weights_of_normalised_rows_have_accurate_gradients():
+    x = RNG.normal(size=(300_000, 4)).astype(np.float32)
+    for norm in (nt.nn.functional.layer_norm, nt.nn.functional.rms_norm):
+        gradient = nt.grad(lambda w, x, norm=norm: (norm(x, (4,), w) ** 2).sum())
+        found, wanted = gradient(np.ones(4, np.float32), x), gradient(np.ones(4), x.astype(np.float64))
+        assert np.allclose(found, wanted, rtol=2e-6)

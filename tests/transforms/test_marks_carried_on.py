@@ -209,3 +209,50 @@ def test_what_is_added_to_an_unscaled_gradient_of_a_half_leaves_it_wide():
     (w * 0.0).sum().backward()
     assert w.grad.dtype == nt.float32
     assert w.grad.tolist() == before == pytest.approx([1e-9, 1e-9], rel=1e-3)
+
+
+def by_the_gradient(h, g):
+    h.backward(g)
+
+
+def by_a_copy(h, g):
+    h.backward(g.clone())
+
+
+def by_an_array(h, g):
+    h.backward(g.numpy(copy=True))
+
+
+def by_a_surrogate(h, g):
+    (h * g.detach()).sum().backward()
+
+
+def by_a_tape(h, g):
+    nt.Tape().backward(h, gradient=g * 1.0)
+
+
+def by_chunks(h, g):
+    h[:1].backward(g[:1], retain_graph=True)
+    h[1:].backward(g[1:])
+
+
+@pytest.mark.parametrize("hand_on", [by_the_gradient, by_a_copy, by_an_array, by_a_surrogate, by_a_tape, by_chunks])
+def test_a_scaled_gradient_that_is_passed_on_by_hand_is_unscaled_as_in_pytorch(hand_on):
+    w, v = nt.ones(2, requires_grad=True), nt.ones(2, requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w, v], lr=1.0), nt.GradScaler(init_scale=1024.0)
+    h = w * 2.0
+    inner = h.detach().requires_grad_()
+    scaler.scale((inner * v).sum()).backward()
+    hand_on(h, inner.grad)
+    scaler.step(optimizer)
+    assert (w.tolist(), v.tolist()) == ([-1.0, -1.0], [-1.0, -1.0])
+
+
+def test_copies_that_are_added_up_count_as_scaled_beside_scaled_ones():
+    w, optimizer, scaler = setting()
+    scaler.scale((w * w).sum()).backward()
+    copy = w.grad.clone()
+    optimizer.zero_grad()
+    nt.accumulate_gradients([copy], [w])
+    scaler.step(optimizer)
+    assert w.tolist() == pytest.approx([0.8, 1.6])

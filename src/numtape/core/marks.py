@@ -15,8 +15,10 @@ from .record import Link, Record
 from .reverse import Graph, graph_of
 from .value import Value
 
-#: The scale of what is not scaled, or was unscaled.
+#: The scale of what was unscaled.
 UNSCALED = 1.0
+#: That of a loss that no scaler has scaled: most likely it is not, but who knows what it was computed from.
+PLAIN = 0.0
 #: That of a sum of gradients of different scales.
 MIXED = math.nan
 
@@ -54,18 +56,19 @@ class Marks:
 
     def is_scaled(self, gradient: Any) -> bool:
         """Say whether a gradient, or a part of it, is that of a scaled loss, and was never unscaled."""
-        return self.of(gradient) not in (None, UNSCALED)
+        return self.of(gradient) not in (None, UNSCALED, PLAIN)
 
     def search(
         self, targets: Sequence[Link], cotangents: Sequence[Any] = ()
-    ) -> tuple[Graph | None, Mapping[int, float]]:
+    ) -> tuple[Graph | None, Mapping[int, float | None]]:
         """Return the graph of targets and, by id, the scales of what reaches its records and leaves from scaled losses.
 
         The graph is None if there never was a scaler. To be called before a sweep, which may free it.
 
         Args:
             targets: those that the sweep starts from.
-            cotangents: what it starts with, if somebody gave that: it may be scaled instead of a loss.
+            cotangents: what it starts with, if somebody gave that: it may be scaled instead of a loss. Where its scale
+                is not known, neither is that of anything.
         """
         if not self.is_in_use:
             return None, {}
@@ -74,17 +77,17 @@ class Marks:
         for record in graph[0]:
             if record.notes is not None and record.notes.scale is not None:
                 losses.setdefault(record.notes.scale, []).append(record)
-        scales: dict[int, float] = {}
-        for scale in {scale for scale in map(self.of, cotangents) if scale is not None}:
+        scales: dict[int, float | None] = {}
+        for scale in {self.of(cotangent) for cotangent in cotangents if cotangent is not None}:
             _merge(scales, graph, scale)
         for scale, records in losses.items():
             _merge(scales, graph_of(records), scale)
         if losses:
             # What is reached past the scaled losses as well gets a part that is not scaled.
-            _merge(scales, graph_of(targets, set().union(*losses.values())), UNSCALED)
+            _merge(scales, graph_of(targets, set().union(*losses.values())), PLAIN)
         return graph, scales
 
-    def coming(self, leaves: Sequence[Value], scales: Mapping[int, float]) -> list[tuple[Value, float | None]]:
+    def coming(self, leaves: Sequence[Value], scales: Mapping[int, float | None]) -> list[tuple[Value, float | None]]:
         """Return the scales that the gradients of leaves will have once more is added: what to give to `arrive` then.
 
         What hooks make of a gradient is theirs, and its scale is not known.
@@ -99,13 +102,11 @@ class Marks:
                 found.append((leaf, None))
                 continue
             gradient = leaf.extras.grad if leaf.extras is not None else None
-            before, added = self.of(gradient), scales.get(id(leaf), UNSCALED)
-            if gradient is None or (before in (None, UNSCALED) and not gradient.array.any()):
+            before, added = self.of(gradient), scales.get(id(leaf), PLAIN)
+            if gradient is None or (before in (None, UNSCALED, PLAIN) and not gradient.array.any()):
                 found.append((leaf, added))  # Zeros have any scale.
-            elif before is None:
-                found.append((leaf, None))  # What somebody wrote there is his.
             else:
-                found.append((leaf, added if added == before else MIXED))
+                found.append((leaf, sum_of_scales(before, added)))
         return found
 
     def arrive(self, coming: Sequence[tuple[Value, float | None]]) -> None:
@@ -116,15 +117,23 @@ class Marks:
 
 
 def sum_of_scales(a: float | None, b: float | None) -> float | None:
-    """Return the scale of the sum of two gradients; None if that of one is not known."""
-    return None if a is None or b is None else a if a == b else MIXED
+    """Return the scale of the sum of two gradients.
+
+    What is not known, as of gradients that users wrote to, is taken for that of a scaled loss beside it.
+    """
+    if a is None or b is None:
+        known = b if a is None else a
+        return None if known in (PLAIN, UNSCALED) else known
+    if {a, b} == {PLAIN, UNSCALED}:
+        return UNSCALED
+    return a if a == b else MIXED
 
 
-def _merge(scales: dict[int, float], graph: Graph, scale: float) -> None:
+def _merge(scales: dict[int, float | None], graph: Graph, scale: float | None) -> None:
     """Note that all of a graph is reached by cotangents of a scale."""
     for links in graph:
         for link in links:
-            scales[id(link)] = scale if scales.get(id(link), scale) == scale else MIXED
+            scales[id(link)] = sum_of_scales(scales.get(id(link), scale), scale)
 
 
 marks = Marks()

@@ -26,10 +26,10 @@ from .write import check_stamp, stamp_at
 
 Made = dict[Record, Any]
 
-#: Up to how many rows of words all of an array is looked at.
-_MOST_ROWS = 16
-#: Odd numbers, as many as a prime number; sums of products wrap.
-_WEIGHTS = np.arange(1, 2 * 1021, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+#: Up to how many bytes all of an array is looked at.
+_WHOLE = 1 << 17
+#: The bytes of a row: of a larger array one row in eight is.
+_ROW = 8 * 1021
 
 
 def value(record: Record) -> Any:
@@ -157,20 +157,17 @@ def _check_print(record: Record, position: int, array: Any, before: int | None, 
 def fingerprint(array: Any) -> int:
     """Return a number that tells the contents of an array from others, at a small part of the cost of an op on it.
 
-    Of a large array one row of words in eight is looked at: a refill shows, a write to a few elements may not.
+    Of a large array one row of bytes in eight is looked at: a refill shows, a write to a few elements may not.
     """
     if not array.flags.c_contiguous:
         once = array[tuple(slice(None if step else 1) for step in array.strides)]  # What is repeated is looked at once.
         array = np.ascontiguousarray(once)
     flat = array.reshape(-1).view(np.uint8)
-    rows = flat.size // _WEIGHTS.nbytes
-    if rows < 2:
+    if flat.size <= _WHOLE:
         return zlib.crc32(flat.data)
-    rest = zlib.crc32(flat[rows * _WEIGHTS.nbytes :].data)
-    # Sums of columns: their number has no factor in common with usual sizes, so that rows that change places show.
-    words = flat[: rows * _WEIGHTS.nbytes].view(np.uint64).reshape(rows, _WEIGHTS.size)
-    seen = words if rows <= _MOST_ROWS else words[::8]
-    return int(np.dot(np.add.reduce(seen, axis=0), _WEIGHTS)) ^ rest
+    rows = flat.size // _ROW
+    seen = np.ascontiguousarray(flat[: rows * _ROW].reshape(rows, _ROW)[::8])
+    return zlib.crc32(flat[rows * _ROW :].data, zlib.crc32(seen.data))
 
 
 def drop(records: Iterable[Record], block: Block, lost: set[Record] | None = None) -> None:

@@ -132,7 +132,7 @@ def _in_forward(birth: Birth) -> Diagnosis:
         return (
             f"{op.name} is finite where {op.facts.domain}, and here {shown}.",
             "bound the operand before the op, with nt.clip or a small number that is added; or, if that element is not "
-            f"used, {select_twice(op)}",
+            f"used, {select_twice(birth)}",
         )
     if birth.lacks_eps:
         assert birth.record.params is not None

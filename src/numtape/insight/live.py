@@ -22,7 +22,7 @@ class LiveTape:
     Attributes:
         thread: the name of the thread that records there.
         name: ``"context 0"``, ``"a tape"``, ...
-        records: how many records of it are alive and not freed.
+        records: how many records of it are alive and not freed, with those of tapes that are gone that it lists too.
         nbytes: the bytes of the arrays that they keep, each buffer once.
         is_recording: whether an op that runs in that thread now is recorded there.
         is_forgotten: whether it records since a `start_recording` outside of every ``with`` block.
@@ -103,8 +103,8 @@ def live_tapes() -> LiveTapes:
     """Return what each thread's contexts and tapes hold now, in bytes. Slow: it looks at every object of the process.
 
     First come places to record: the context of each thread, other contexts, tapes. Then what outlived its place: graphs
-    of contexts that were cleared and of tapes that are gone, and records that a backward has freed, which hold no
-    arrays. A tape that `start_recording` started outside of every ``with`` block, and that nobody has stopped, is
+    of contexts that were cleared and of tapes that are gone, if no other tape lists them, and records that a backward
+    has freed, which hold no arrays. A tape that `start_recording` started outside of every ``with`` block, and that nobody has stopped, is
     marked: it watches and lists everything that its thread does.
 
     Example:
@@ -127,15 +127,22 @@ def live_tapes() -> LiveTapes:
         place = _Place(_thread_of(context, states), f"context {context.id}", _is_current(context, states))
         places[context.cell] = place
         found.append(place)
+    #: The place of a tape that lists a record, one that somebody forgot before others.
+    listed: dict[Record, _Place] = {}
     for tape in tapes:
         place = _place_of_tape(tape, states)
         places.update(dict.fromkeys(tape.cells, place))
         found.append(place)
+        for record in list(tape.records):
+            if place.is_forgotten or record not in listed:
+                listed[record] = place
     orphans = _Place(_NOBODY, "cleared, or its tape is gone", False)
     freed = _Place(_NOBODY, "freed by a backward", False)
     for record in live_records():
         # What was streamed past belongs to nobody either; it has no links and no arrays.
-        rest = freed if record.cell is FREED or record.cell is PAST else orphans
+        is_empty = record.cell is FREED or record.cell is PAST
+        # Tapes list what is recorded inside of them, also on another tape: that one may go, and they hold it still.
+        rest = freed if is_empty else listed.get(record, orphans)
         places.get(record.cell, rest).records.append(record)
     return LiveTapes(
         tuple(place.finished() for place in [*found, *(rest for rest in (orphans, freed) if rest.records)])

@@ -15,7 +15,7 @@ from ..core.record import Gone, Record
 from ..core.reverse import reverse
 from ..core.value import array_of, wrap
 from ..tensors import Tensor
-from .birth import Birth, is_finite
+from .birth import Birth, Seen, is_finite
 from .replay import argument_name
 
 #: Operands of which one is harmless to every op that has a domain.
@@ -24,6 +24,8 @@ _HARMLESS = (0.5, 2.0)
 _MASK_DISTANCE = 4
 #: So many single elements are excluded one by one.
 _MOST_POINTS = 3
+#: Where domains of ops end: a condition has to be right there too, although no element may be there now.
+_BOUNDARIES = (-1.0, 0.0, 1.0)
 
 
 def is_in_domain(op: Op, values: Mapping[str, Any]) -> bool:
@@ -35,11 +37,26 @@ def _evaluate(condition: str, values: Mapping[str, Any]) -> Any:
     return eval(condition, {"__builtins__": {}, "abs": abs, "rint": np.rint}, dict(values))
 
 
-def select_twice(op: Op) -> str:
-    """Return the repair for an op whose value is not finite: the inside of its domain is where both are."""
-    condition = _inside(op.facts.domain)
-    name = next(each for each in op.arguments if re.search(rf"\b{each}\b", condition))
-    return _by_condition(op, name, condition, dict.fromkeys(op.arguments, 1.0))
+def select_twice(birth: Birth) -> str:
+    """Return the repair for an op whose value is not finite: what gets through has a value and derivatives."""
+    record = birth.record
+    op, inside = record.op, _inside(record.op.facts.domain)
+    names = [each for each in op.arguments if re.search(rf"\b{each}\b", inside)]
+    grids = np.meshgrid(*map(_points, birth.operands))
+    points = {seen.name: grid for seen, grid in zip(birth.operands, grids, strict=True)}
+    for name, condition in [*((each, inside) for each in names), *((each, f"{each} > 0") for each in names)]:
+        if _repairs(birth, name, condition, points):
+            return _by_condition(op, name, condition, points)
+    return _by_condition(op, names[0], _by_derivatives(record, _tracked(record)), points)
+
+
+def _points(seen: Seen) -> list[float]:
+    """Return numbers that stand for the elements of an operand: the one in question, and some from end to end."""
+    assert seen.value is not None
+    assert seen.span is not None
+    low, high = seen.span
+    between = [x for x in (low, *_BOUNDARIES, *_HARMLESS, high) if low <= x <= high and math.isfinite(x)]
+    return [seen.value, *between]
 
 
 def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = None) -> str:
@@ -61,12 +78,50 @@ def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = N
         )
     is_undefined = birth.derivative is not None and math.isnan(birth.derivative)
     for condition in _conditions(op, name, values[name], bad, is_undefined):
-        if not (_evaluate(condition, values) & bad).any():
+        if not (_evaluate(condition, values) & bad).any() and _repairs(birth, name, condition, values):
             return _by_condition(op, name, condition, values)
-    by = _differentiated(birth)
-    others = ", ".join(each if each == by else f"{each}.detach()" for each in op.arguments)
-    derivative = f"nt.elementwise_grad(lambda {by}: nt.{op.name}({others}))({by}.detach())"
-    return _by_condition(op, name, f"nt.isfinite({derivative})", values)
+    return _by_condition(op, name, _by_derivatives(birth.record, [_differentiated(birth)]), values)
+
+
+def _repairs(birth: Birth, name: str, condition: str, values: Mapping[str, NDArray]) -> bool:
+    """Try a repair: say whether all is finite with it, at the operands and where the argument is at a boundary."""
+    op, tracked = birth.record.op, _tracked(birth.record)
+    harmless = _harmless(op, name, condition, values)
+    for own in (values[name], *(np.full_like(values[name], x) for x in _BOUNDARIES)):
+        operands = {**values, name: own}
+        operands[name] = np.where(_evaluate(condition, operands), own, np.asarray(harmless, own.dtype))
+        out, derivatives = _derive(birth.record, operands, tracked)
+        # In the backward, infinite values may be meant.
+        if not is_finite(derivatives) or (birth.direction == "forward" and not is_finite(out)):
+            return False
+    return True
+
+
+def _tracked(record: Record) -> list[str]:
+    """Return the arguments that gradients are computed for."""
+    return [argument_name(record, i) for i in range(len(record.inputs)) if record.needs >> i & 1]
+
+
+def _derive(record: Record, values: Mapping[str, NDArray], names: Sequence[str]) -> tuple[Any, list[Any]]:
+    """Return what the op of a record makes of other values of its arguments, and the derivatives by some of them."""
+    op = record.op
+    tensors = {each: wrap(Tensor, np.array(array)) for each, array in values.items()}
+    for name in names:
+        tensors[name].requires_grad = True
+    with entered(grad=True, tapes=(), watch_all=False, scopes=(), observers=()), np.errstate(all="ignore"):
+        out = apply(op, [tensors.get(each) for each in op.arguments], record.params or {})
+        found = reverse([(out.node, np.ones(out.shape, out.dtype))], [tensors[name] for name in names])
+    return out, [found[tensors[name]] for name in names]
+
+
+def _by_derivatives(record: Record, names: Sequence[str]) -> str:
+    """Return the condition that asks the derivatives by some arguments themselves."""
+    op, tracked = record.op, _tracked(record)
+    tests = []
+    for by in names:
+        others = ", ".join(each if each == by or each not in tracked else f"{each}.detach()" for each in op.arguments)
+        tests.append(f"nt.isfinite(nt.elementwise_grad(lambda {by}: nt.{op.name}({others}))({by}.detach()))")
+    return " & ".join(tests)
 
 
 def cause_of(birth: Birth) -> str:
@@ -83,14 +138,9 @@ def _differentiated(birth: Birth) -> str:
 
 def _is_harmless(birth: Birth, name: str) -> bool:
     """Say whether the derivative is finite once an argument is harmless at the bad elements."""
-    op, bad, leaf = birth.record.op, birth.bad, _differentiated(birth)
-    tensors = {each: wrap(Tensor, np.array(array[bad])) for each, array in birth.values.items()}
-    tensors[name].array[...] = _harmless(op, name, "", birth.values)
-    tensors[leaf].requires_grad = True
-    with entered(grad=True, tapes=(), watch_all=False, scopes=(), observers=()):
-        out = apply(op, [tensors.get(each) for each in op.arguments], birth.record.params or {})
-        found = reverse([(out.node, np.ones(out.shape, out.dtype))], [tensors[leaf]])
-    return is_finite(found[tensors[leaf]])
+    values = {each: np.array(array[birth.bad]) for each, array in birth.values.items()}
+    values[name][...] = _harmless(birth.record.op, name, "", birth.values)
+    return is_finite(_derive(birth.record, values, [_differentiated(birth)])[1])
 
 
 def _conditions(op: Op, name: str, own: NDArray, bad: NDArray, is_undefined: bool) -> Iterator[str]:
@@ -108,7 +158,7 @@ def _conditions(op: Op, name: str, own: NDArray, bad: NDArray, is_undefined: boo
         yield _inside(op.facts.domain)
     points = np.unique(own[bad])
     good = np.append(own[~bad], 0.0)
-    if is_undefined and points[-1] < 0:
+    if op.facts.domain or (is_undefined and points[-1] < 0):
         yield f"{name} > 0"
     # Beyond all others, away from zero, it is a region that overflows.
     if points[0] > good.max():

@@ -27,6 +27,10 @@ from .addresses import address_of
 from .forks import loading
 from .halves import converted, split
 
+#: Below this, a product or a part of an operand may have been subnormal, which the instructions take for 0.
+_TINY = 2.0**-90
+#: How many elements of a result are looked at first.
+_SAMPLE = 1024
 #: So many bytes of the right operand are packed at a time: half of a level 2 cache.
 _PACKED = 1 << 20
 #: The left one in blocks of rows of at most 8 MB, which is so many panels of 32 rows and steps of 32 terms.
@@ -73,7 +77,19 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArra
         tasks.extend(_divided(*task, shares) if a.ndim == 2 else [task])
     pool.run(_product, [(tasks[i::shares],) for i in range(shares)])
     # Beside an infinity a part of 0, which a number of few digits has, makes a NaN that is none: let others compute it.
-    return None if flag[0] and len(a_parts) + len(b_parts) > 2 else out
+    has_lost_infinities = flag[0] and len(a_parts) + len(b_parts) > 2
+    return None if has_lost_infinities or _is_tiny(out) else out
+
+
+def _is_tiny(out: NDArray) -> bool:
+    """Say whether all of a result is so small that what it was made of may have been: the instructions flush that."""
+    some = out.reshape(-1)[:: max(1, out.size // _SAMPLE)]
+    return _is_below(some) and _is_below(out)
+
+
+def _is_below(out: NDArray) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool(np.max(np.abs(out.astype(float32, copy=False))) < _TINY)
 
 
 def _in_slices(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArray | None:

@@ -13,6 +13,7 @@ from ..core.op import Op, Structure
 from ..core.terms import Terms, contraction
 from ..errors import ShapeError
 from ..kernels import providers
+from .reductions import sum
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
 
@@ -41,7 +42,7 @@ def _pull_weight(g: Array, x: Array, weight_shape: Shape) -> Array:
 
 
 def _pull_bias(g: Array, out_shape: Shape) -> Array:
-    return _rows(g, out_shape).sum(axis=0)
+    return sum(_rows(g, out_shape), axis=0)
 
 
 def _batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:

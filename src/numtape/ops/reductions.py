@@ -105,8 +105,6 @@ def sum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """
     if getattr(x, "dtype", None) in HALVES:
         return sum_of_halves(x, axis, keepdims)
-    if axis is None:
-        return _plain_add_reduce(x, axis=None, keepdims=keepdims)
     return add_reduce(x, axis, keepdims)
 
 

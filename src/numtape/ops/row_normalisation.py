@@ -8,8 +8,9 @@ import numpy as np
 from .._typing import Array, NDArray
 from ..core.declare import composed, differentiable
 from ..errors import ShapeError
-from ..kernels.sums import add_reduce
+from ..kernels.sums import add_reduce, weighted_sum
 from .rectifiers import as_array, as_number
+from .reductions import sum
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
 
@@ -25,6 +26,13 @@ def _column(weight: Any, length: int, dtype: Any) -> Any:
     if weight is None:
         return np.full((length, 1), 1.0 / length if length else 0.0, dtype)
     return weight.reshape((length, 1)) * (1.0 / length if length else 0.0)
+
+
+def _weighted(weights: Array, rows: Array) -> Array:
+    """Return the sum of rows, each times the weight in a column."""
+    if isinstance(weights, np.ndarray) and isinstance(rows, np.ndarray):
+        return weighted_sum(weights.reshape(-1), rows)
+    return weights.reshape((1, -1)) @ rows
 
 
 def drift_shows(mean: Any, variance: Any) -> tuple[bool, bool]:
@@ -76,9 +84,9 @@ def _layer_pull(
         u = g_rows if weight is None else g_rows * weight.reshape((1, -1))
         pulled = ((u - g_rows @ mean - centred * ((products @ mean) * inverse * inverse)) * inverse).reshape(x.shape)
     if needs[1]:
-        g_weight = (inverse.reshape((1, -1)) @ products).reshape(x.shape[len(x.shape) - axes :])
+        g_weight = _weighted(inverse, products).reshape(x.shape[len(x.shape) - axes :])
     if needs[2]:
-        g_bias = (np.ones((1, g_rows.shape[0]), g_rows.dtype) @ g_rows).reshape(x.shape[len(x.shape) - axes :])
+        g_bias = sum(g_rows, axis=0).reshape(x.shape[len(x.shape) - axes :])
     return pulled, g_weight, g_bias
 
 
@@ -238,7 +246,7 @@ def _rms_pull(
         pulled = ((u - rows * ((products @ mean) * inverse * inverse)) * inverse).reshape(x.shape)
     g_weight = None
     if needs[1]:
-        g_weight = (inverse.reshape((1, -1)) @ products).reshape(x.shape[len(x.shape) - axes :])
+        g_weight = _weighted(inverse, products).reshape(x.shape[len(x.shape) - axes :])
     return pulled, g_weight
 
 

@@ -10,6 +10,7 @@ from .._typing import Array, NDArray, Shape
 from ..core.declare import differentiable, linear
 from ..core.op import Op, Structure
 from ..errors import AxisError, ShapeError
+from ..kernels.sums import FEW
 from .samples import rejected, sample, values
 
 
@@ -37,10 +38,13 @@ def _accumulate(ufunc: np.ufunc, x: Any, axis: int | None, reverse: bool) -> NDA
     x = np.asarray(x)
     if axis is None:
         x, axis = x.reshape(-1), 0
-    if not reverse or not x.ndim:
-        return ufunc.accumulate(x, axis)
-    backward = _along(axis, x.ndim, _BACKWARD)
-    return ufunc.accumulate(x[backward], axis)[backward]
+    if reverse and x.ndim:
+        backward = _along(axis, x.ndim, _BACKWARD)
+        return _accumulate(ufunc, x[backward], axis, False)[backward]
+    if ufunc is np.add and x.dtype == np.float32 and x.ndim and x.shape[axis] > FEW:
+        # One by one, the errors of float32 would add up.
+        return ufunc.accumulate(x, axis, dtype=np.float64).astype(np.float32)
+    return ufunc.accumulate(x, axis)
 
 
 def _scan_samples(name: str) -> list[Any]:

@@ -92,21 +92,44 @@ def checkpoint(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
 @contextmanager
 def _read_only(arrays: list[NDArray], name: str) -> Iterator[None]:
     """Let nobody write to arrays: records refer to them, and have no way to notice."""
-    locked = [array for array in arrays if array.flags.writeable]
+    locked = [array for array in arrays if array.flags.writeable and _can_be_unlocked(array)]
     for array in locked:
         array.setflags(write=False)
     try:
         yield
     except ValueError as error:
-        if "read-only" not in str(error):
+        if not locked or "read-only" not in str(error):
             raise
         raise OverwrittenError(
             f"checkpoint: {name} writes to an array among its arguments in place, so it could not be run again; "
             "compute a new array there, or pass a copy."
         ) from error
     finally:
-        for array in locked:
+        # A view only becomes writable while something that it is a view of is.
+        for array in sorted(locked, key=lambda array: sum(1 for _ in _bases(array))):
             array.setflags(write=True)
+
+
+def _can_be_unlocked(array: NDArray) -> bool:
+    """Say whether NumPy would let an array that is writable be so again; if not, only fingerprints guard it."""
+    if array.flags.owndata or any(base.flags.writeable for base in _bases(array)):
+        return True
+    owner: Any = array
+    for owner in _bases(array):
+        if owner.flags.owndata:
+            return False
+    try:
+        return not memoryview(owner.base).readonly
+    except TypeError:  # It is nobody's, or its owner does not share memory by itself, as that of `as_strided`.
+        return False
+
+
+def _bases(array: NDArray) -> Iterator[NDArray]:
+    """Yield the array that an array is a view of, what that is a view of, and so on."""
+    base = array.base
+    while isinstance(base, np.ndarray):
+        yield base
+        base = base.base
 
 
 def _writes(value: Value) -> int:
@@ -127,6 +150,10 @@ def checkpoint_sequential(functions: Iterable[Callable[[Any], Any]], segments: i
             needs it first.
         x: what the first function gets.
 
+    Raises:
+        OperandError: if these are not functions.
+        ArgumentError: if `segments` is not a positive integer.
+
     Example:
         >>> x = nt.tensor([1.0, 2.0], requires_grad=True)
         >>> nt.checkpoint_sequential([nt.sin, nt.exp, nt.cos, nt.tanh], 2, x).shape
@@ -138,6 +165,12 @@ def checkpoint_sequential(functions: Iterable[Callable[[Any], Any]], segments: i
         raise OperandError(
             f"checkpoint_sequential: wants an nn.Sequential or a list of functions, not {type(functions).__name__}."
         ) from error
+    for i, layer in enumerate(layers):
+        if not callable(layer):
+            raise OperandError(
+                "checkpoint_sequential: wants an nn.Sequential or a list of functions; element "
+                f"{i} of the {type(functions).__name__} is of type {type(layer).__name__}, which cannot be called."
+            )
     if isinstance(segments, bool) or not isinstance(segments, int) or segments < 1:
         raise ArgumentError(f"checkpoint_sequential: segments is {segments!r}; it must be a positive integer.")
     segments = min(segments, max(1, len(layers)))

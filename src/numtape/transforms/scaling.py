@@ -12,7 +12,7 @@ import numpy as np
 from .. import tree
 from ..config import AmpConfig, PrecisionMode
 from ..core.gradients import link_of
-from ..core.marks import UNSCALED, marks
+from ..core.marks import PLAIN, UNSCALED, marks
 from ..core.reverse import collect, graph_of
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
@@ -140,7 +140,8 @@ class LossScaler:
             )
         new = [p for p in with_gradient if id(p) not in self._unscaled]
         scales = [scale_of(title, parameter, self._scale) for parameter in new]
-        if len(new) == len(with_gradient) and set(scales) == {UNSCALED} != {self._scale}:
+        found = {marks.of(p.extras.grad) for p in with_gradient}
+        if len(new) == len(with_gradient) and self._scale != UNSCALED and found <= {UNSCALED, PLAIN}:
             raise GradientError(
                 f"{title}: the gradients of this {kind} are those of the last step, or of a loss that was not scaled; "
                 "call scaler.scale(loss).backward() first."

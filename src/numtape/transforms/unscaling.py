@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.marks import UNSCALED, marks
+from ..core.marks import PLAIN, UNSCALED, marks
 from ..core.record import Record, note
 from ..core.value import Value, wrap
 from ..core.write import mark_written
@@ -114,10 +114,11 @@ def mark_unscaled(parameters: Iterable[Value]) -> None:
 def scale_of(title: str, parameter: Value, scale: float) -> float:
     """Return by what the gradient of a parameter is scaled: as is known, or else by a scale that is given.
 
-    Raise if it is the sum of gradients of different scales.
+    That of a loss that was not scaled counts as scaled, as in PyTorch: it may be made of scaled gradients. Raise if it
+    is the sum of gradients of different scales.
     """
     known = marks.of(gradient_of(parameter))
-    if known is None:
+    if known is None or known == PLAIN:
         return scale
     if known == known:  # It is not MIXED, which is NaN.
         return known
