@@ -79,6 +79,28 @@ def test_a_forgotten_start_recording_is_marked():
     del y
 
 
+def test_a_forgotten_tape_holds_what_was_recorded_on_tapes_that_are_gone():
+    forgotten = nt.Tape()
+    forgotten.start_recording()
+    try:
+        for _ in range(100):
+            with nt.Tape() as tape:
+                loss = nt.exp(nt.ones(1000)).sum()
+            del tape, loss
+        with nt.Tape() as other:
+            kept = nt.exp(nt.ones(10))
+        found = live_tapes()
+        assert len(forgotten) == 201
+    finally:
+        forgotten.stop_recording()
+    (place,) = found.forgotten
+    assert (place.records, place.nbytes) == (200, 100 * 4000)
+    assert place.line.endswith("(loss = nt.exp(nt.ones(1000)).sum())")
+    assert [each.records for each in places(found, "a tape") if not each.is_forgotten] == [1]
+    assert not any(each.name.startswith("cleared") for each in found)
+    del other, kept
+
+
 def test_nothing_records_without_gradients():
     y = nt.exp(leaf())
     with nt.no_grad():

@@ -294,6 +294,61 @@ def test_a_function_that_writes_to_an_array_is_named():
     assert a.tolist() == [1.0, 1.0, 1.0]
 
 
+def views_and_bases():
+    b = np.arange(6.0)
+    yield [b[:3], b]
+    yield [b, b[:3], b, b[1:2][:1], b[:3]]
+    yield [np.frombuffer(b), b, b.reshape(2, 3).T]
+    yield [np.asarray(memoryview(b)), b]
+    yield [np.frombuffer(bytearray(16))]
+    yield [np.lib.stride_tricks.as_strided(b, (3,)), b]
+    matrix = b.view(np.matrix)
+    yield [matrix[0, :2], matrix, b]
+    locked = np.arange(4.0)
+    view = locked[:2]
+    locked.setflags(write=False)
+    yield [view, locked, view[:1]]
+
+
+@pytest.mark.parametrize("arrays", list(views_and_bases()))
+def test_arrays_are_as_writable_as_before_whatever_they_are_views_of(arrays):
+    x = nt.ones(3, requires_grad=True)
+    before = [array.flags.writeable for array in arrays]
+
+    def raises(x, *arrays):
+        raise KeyError("its own")
+
+    y = nt.checkpoint(lambda x, *arrays: nt.sin(x) * arrays[-1].sum(), x, *arrays)
+    assert y.shape == (3,)
+    assert [array.flags.writeable for array in arrays] == before
+    with pytest.raises(KeyError, match="its own"):
+        nt.checkpoint(raises, x, *arrays)
+    assert [array.flags.writeable for array in arrays] == before
+
+
+def test_a_view_whose_base_an_outer_checkpoint_guards_stays_writable():
+    b = np.arange(3.0)
+    view = b[:]
+
+    def outer(x, b):
+        return nt.checkpoint(lambda x, view: nt.sin(x) * view, x, view)
+
+    nt.checkpoint(outer, nt.ones(3, requires_grad=True), b)
+    assert b.flags.writeable
+    assert view.flags.writeable
+
+
+def test_a_write_to_what_was_no_argument_is_numpys_own_error():
+    def writes(x):
+        t = x.numpy()
+        t[0] = 1
+        return nt.sin(x)
+
+    with pytest.raises(ValueError, match="read-only") as caught:
+        nt.checkpoint(writes, nt.ones(3, requires_grad=True))
+    assert not isinstance(caught.value, nt.errors.NumtapeError)
+
+
 @pytest.mark.parametrize(
     ("result", "kind"),
     [(None, "NoneType"), ([], "list"), (1.0, "float"), (np.ones(2), "ndarray"), ([nt.ones(1), "a"], "str")],
@@ -332,6 +387,11 @@ def test_checkpoint_sequential_says_what_it_wants():
         nt.checkpoint_sequential([nt.sin], 0, nt.ones(1))
     with pytest.raises(nt.errors.OperandError, match=r"wants an nn.Sequential or a list of functions, not Linear"):
         nt.checkpoint_sequential(nt.nn.Linear(1, 1), 2, nt.ones(1))
+    wants = "wants an nn.Sequential or a list of functions; element"
+    with pytest.raises(nt.errors.OperandError, match=rf"{wants} 0 of the str is of type str, which cannot be called"):
+        nt.checkpoint_sequential("x", 2, nt.ones(1))
+    with pytest.raises(nt.errors.OperandError, match=rf"{wants} 1 of the list is of type int, which cannot be called"):
+        nt.checkpoint_sequential([nt.sin, 3], 1, nt.ones(1))
 
 
 def test_an_array_that_the_function_captures_and_refills_is_named():

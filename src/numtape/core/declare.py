@@ -366,7 +366,7 @@ def _floated(function: Callable[P, R]) -> Callable[P, R]:
         arrays = [x for x in (*args, *kwargs.values()) if isinstance(x, np.ndarray | Value)]
         if not any(_is_whole(x) for x in arrays):
             return function(*args, **kwargs)
-        floats = [x.array if isinstance(x, Value) else x for x in arrays if is_float(x.dtype)]
+        floats = [np.empty(1, x.dtype) for x in arrays if is_float(x.dtype)]
         dtype = promote(floats) if floats else default_dtype()
         args, kwargs = (tree.map(lambda x: x.astype(dtype) if _is_whole(x) else x, part) for part in (args, kwargs))
         return function(*args, **kwargs)

@@ -133,7 +133,8 @@ def _merge(scales: dict[int, float | None], graph: Graph, scale: float | None) -
     """Note that all of a graph is reached by cotangents of a scale."""
     for links in graph:
         for link in links:
-            scales[id(link)] = sum_of_scales(scales.get(id(link), scale), scale)
+            key = id(link)
+            scales[key] = sum_of_scales(scales[key], scale) if key in scales else scale
 
 
 marks = Marks()

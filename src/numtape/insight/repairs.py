@@ -47,7 +47,7 @@ def select_twice(birth: Birth) -> str:
     for name, condition in [*((each, inside) for each in names), *((each, f"{each} > 0") for each in names)]:
         if _repairs(birth, name, condition, points):
             return _by_condition(op, name, condition, points)
-    return _by_condition(op, names[0], _by_derivatives(record, _tracked(record)), points)
+    return _by_condition(op, names[0], _by_derivatives(record), points)
 
 
 def _points(seen: Seen) -> list[float]:
@@ -80,7 +80,7 @@ def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = N
     for condition in _conditions(op, name, values[name], bad, is_undefined):
         if not (_evaluate(condition, values) & bad).any() and _repairs(birth, name, condition, values):
             return _by_condition(op, name, condition, values)
-    return _by_condition(op, name, _by_derivatives(birth.record, [_differentiated(birth)]), values)
+    return _by_condition(op, name, _by_derivatives(birth.record), values)
 
 
 def _repairs(birth: Birth, name: str, condition: str, values: Mapping[str, NDArray]) -> bool:
@@ -89,12 +89,18 @@ def _repairs(birth: Birth, name: str, condition: str, values: Mapping[str, NDArr
     harmless = _harmless(op, name, condition, values)
     for own in (values[name], *(np.full_like(values[name], x) for x in _BOUNDARIES)):
         operands = {**values, name: own}
+        own = _as_floats(own)
         operands[name] = np.where(_evaluate(condition, operands), own, np.asarray(harmless, own.dtype))
         out, derivatives = _derive(birth.record, operands, tracked)
         # In the backward, infinite values may be meant.
         if not is_finite(derivatives) or (birth.direction == "forward" and not is_finite(out)):
             return False
     return True
+
+
+def _as_floats(array: NDArray) -> NDArray:
+    """Return an array that can hold what is harmless, as `where` makes it of integers."""
+    return array.astype(np.float64) if array.dtype.kind in "iub" else array
 
 
 def _tracked(record: Record) -> list[str]:
@@ -114,11 +120,11 @@ def _derive(record: Record, values: Mapping[str, NDArray], names: Sequence[str])
     return out, [found[tensors[name]] for name in names]
 
 
-def _by_derivatives(record: Record, names: Sequence[str]) -> str:
-    """Return the condition that asks the derivatives by some arguments themselves."""
+def _by_derivatives(record: Record) -> str:
+    """Return the condition that asks the derivatives themselves."""
     op, tracked = record.op, _tracked(record)
     tests = []
-    for by in names:
+    for by in tracked:
         others = ", ".join(each if each == by or each not in tracked else f"{each}.detach()" for each in op.arguments)
         tests.append(f"nt.isfinite(nt.elementwise_grad(lambda {by}: nt.{op.name}({others}))({by}.detach()))")
     return " & ".join(tests)
@@ -139,6 +145,7 @@ def _differentiated(birth: Birth) -> str:
 def _is_harmless(birth: Birth, name: str) -> bool:
     """Say whether the derivative is finite once an argument is harmless at the bad elements."""
     values = {each: np.array(array[birth.bad]) for each, array in birth.values.items()}
+    values[name] = _as_floats(values[name])
     values[name][...] = _harmless(birth.record.op, name, "", birth.values)
     return is_finite(_derive(birth.record, values, [_differentiated(birth)])[1])
 
