@@ -131,10 +131,8 @@ def sum_of_scales(a: float | None, b: float | None) -> float | None:
 
 def _merge(scales: dict[int, float | None], graph: Graph, scale: float | None) -> None:
     """Note that all of a graph is reached by cotangents of a scale."""
-    for links in graph:
-        for link in links:
-            key = id(link)
-            scales[key] = sum_of_scales(scales[key], scale) if key in scales else scale
+    for key in {id(link) for links in graph for link in links}:
+        scales[key] = sum_of_scales(scales[key], scale) if key in scales else scale
 
 
 marks = Marks()
