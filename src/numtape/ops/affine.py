@@ -13,7 +13,7 @@ from ..core.op import Op, Structure
 from ..core.terms import Terms, contraction
 from ..errors import ShapeError
 from ..kernels import providers
-from .reductions import sum
+from ..kernels.sums import add_reduce
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
 
@@ -42,7 +42,8 @@ def _pull_weight(g: Array, x: Array, weight_shape: Shape) -> Array:
 
 
 def _pull_bias(g: Array, out_shape: Shape) -> Array:
-    return sum(_rows(g, out_shape), axis=0)
+    rows = _rows(g, out_shape)
+    return np.asarray(add_reduce(rows, 0, False)) if type(rows) is np.ndarray else rows.sum(axis=0)
 
 
 def _batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
