@@ -342,6 +342,8 @@ def as_moved(name: str, kind: str, moved: Any, like: Any, number: int = 0) -> An
     """Return a tangent or cotangent, checked: a tensor as it is, all else as an array of the right dtype."""
     title = f"{name}: {kind} {number}"
     whose = "output" if kind == "cotangent" else "argument"
+    if isinstance(moved, np.ndarray) and not moved.dtype.isnative:
+        moved = moved.astype(moved.dtype.newbyteorder("="))
     if not isinstance(moved, Value):
         array = np.asarray(moved)
         if not is_float(array.dtype) and array.dtype.kind not in "iu":

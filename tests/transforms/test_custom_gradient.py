@@ -407,3 +407,9 @@ def test_a_pull_function_that_uses_arrays_only_is_named():
         "hidden: forward mode transposes its pull function, which uses more of what it gets than its records tell: a "
         "value has left the tape. Write it with nt or np functions, linear in the cotangent, or use reverse mode."
     )
+
+
+def test_a_pull_function_that_returns_no_numbers_is_named():
+    with pytest.raises(nt.errors.OperandError) as error:
+        nt.grad(nt.custom_gradient(lambda x: (x * 2, lambda g: "a")))(1.0)
+    assert "its pull function returned 'a' for argument 'x'; it must be numbers." in str(error.value)

@@ -1,5 +1,6 @@
 """Ops that users declare."""
 
+import copy
 import math
 from dataclasses import fields
 
@@ -455,3 +456,27 @@ def test_a_pull_function_of_arrays_has_whole_jacobians():
 
     for mode in ("auto", "reverse"):
         np.testing.assert_allclose(nt.jacobian(solved, mode=mode)(np.ones(3)), np.linalg.inv(matrix), rtol=1e-12)
+
+
+def test_a_rule_that_returns_a_list_runs_member_by_member():
+    @nt.custom_op(vjp={"x": lambda g, x: [2 * a for a in g]})
+    def doubled(x, /):
+        return 2 * x
+
+    for mode in ("reverse", "auto"):
+        assert np.array_equal(nt.jacobian(doubled, mode=mode)(np.ones(3)), 2 * np.eye(3))
+
+
+def test_a_rule_that_copies_what_it_gets_is_named_where_that_cannot_be():
+    def rule(g):
+        h = copy.copy(g)
+        h *= 2
+        return h
+
+    @nt.custom_op(vjp={"x": rule}, check=False)
+    def doubled(x, /):
+        return 2 * x
+
+    assert nt.grad(lambda x: doubled(x).sum())(np.ones(2)).tolist() == [2.0, 2.0]
+    with pytest.raises(nt.errors.NotDifferentiableError, match="doubled: the vjp rule of argument 'x' runs on tensors"):
+        nt.jvp(doubled, np.ones(2), np.ones(2))

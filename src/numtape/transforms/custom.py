@@ -301,6 +301,10 @@ class _CustomGradient:
             leaves = self._in_form(call, index, part)
         checked = [x if isinstance(x, Value) else np.asarray(x) for x in leaves]
         for leaf, operand in zip(checked, operands, strict=True):
+            if leaf.dtype.kind not in "biuf" and not is_float(leaf.dtype):
+                raise OperandError(
+                    f"{self.name}: its pull function returned {part!r} for argument {argument!r}; it must be numbers."
+                )
             if leaf.shape != operand.shape:
                 raise ShapeError(
                     f"{self.name}: its pull function returned a cotangent of shape {leaf.shape} for argument "

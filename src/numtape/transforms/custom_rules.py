@@ -93,10 +93,13 @@ class Rule:
         batch = next((x for x in _parts(moved) if isinstance(x, Batched)), None)
         if batch is None:
             return self.function(copied(moved), *values)
+        outs = []
         try:
-            return self.function(moved, *values)
+            out = self.function(moved, *values)
+            if self.is_joint or not isinstance(out, list):  # A list of batches is no array.
+                return out
         except Exception:  # Whatever is wrong with the rule itself, its members will show as well.
-            outs = []
+            pass
         for i in range(len(batch.members)):
             member = tuple(x.members[i] if isinstance(x, Batched) else x for x in _parts(moved))
             outs.append(_parts(self.function(copied(member if isinstance(moved, tuple) else member[0]), *values)))

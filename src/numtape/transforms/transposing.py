@@ -13,7 +13,7 @@ from ..core.context import current, entered
 from ..core.gradients import link_of, sweep
 from ..core.reverse import reverse
 from ..core.value import LEAF, Lifted, Value, array_of, wrap
-from ..errors import LeafWriteError, NotDifferentiableError
+from ..errors import GradientError, LeafWriteError, NotDifferentiableError
 from ..exits import noted_exits
 from ..tensors import Tensor
 
@@ -50,7 +50,9 @@ def run_on_tape(run: Callable[[], Any], what: str, repair: str) -> Any:
     with noted_exits() as exits:
         try:
             out = run()
-        except (TypeError, ValueError, AttributeError, LeafWriteError) as error:
+        except (TypeError, ValueError, AttributeError, GradientError) as error:
+            if isinstance(error, GradientError) and type(error) not in (GradientError, LeafWriteError):
+                raise  # It says what is wrong.
             raise NotDifferentiableError(f"{what} failed: {error} {repair}") from error
     if exits.last is not None:
         exits.raise_last(what, repair)
