@@ -365,3 +365,22 @@ def test_layer_norm_is_right_near_the_mean(rows):
     wide = x.astype(np.float64)
     expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
     assert_within_ulps(nt.nn.functional.layer_norm(nt.from_numpy(x), x.shape[1:]).numpy(), expected, 2)
+
+
+def test_batch_norm_is_right_near_a_mean_of_almost_nothing():
+    draws = np.random.default_rng(54).standard_normal((256, 4000)) * LARGEST
+    x = np.clip(draws, -LARGEST, LARGEST).astype(np.float16)
+    wide = x.astype(np.float64)
+    expected = (wide - wide.mean(0)) / np.sqrt(wide.var(0) + 1e-5)
+    assert_within_ulps(nt.nn.functional.batch_norm(nt.tensor(x), None, None, training=True).numpy(), expected, 2)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_directions_of_large_and_of_no_vectors(dtype):
+    x, zero = nt.tensor([[60000.0, 60000.0]], dtype=dtype), nt.zeros(1, 2, dtype=dtype)
+    functional = nt.nn.functional
+    assert functional.normalize(x).tolist() == [[pytest.approx(0.5**0.5, rel=1e-2)] * 2]
+    assert functional.cosine_similarity(x, x).tolist() == [pytest.approx(1.0, rel=1e-2)]
+    assert functional.normalize(zero).tolist() == [[0.0, 0.0]]
+    assert functional.cosine_similarity(zero, zero).tolist() == [0.0]
+    assert functional.normalize(x).dtype == functional.cosine_similarity(x, x).dtype == dtype

@@ -502,3 +502,18 @@ def test_a_tensor_in_numpys_memory_that_was_refilled_is_not_guessed_about():
         found = nt.explain_nan(asked)
         assert (found.direction, found.index) == ("unknown", (1,))
         assert "'b', the NumPy array that mul read at" in found.cause
+
+
+def test_after_a_step_and_a_refill_a_finite_loss_with_finite_gradients_is_fine():
+    w = nt.tensor(np.array([1.0, 2.0]), requires_grad=True)
+    data = np.array([1.0, 4.0])
+    loss = nt.log(w * data).sum()
+    loss.backward()
+    data[:] = 0.0
+    found = nt.explain_nan(loss)
+    assert not found
+    assert found.cause == (
+        "The loss and the gradients that its backward gave are finite; the rest can no longer be looked at."
+    )
+    nt.optim.SGD([w], lr=0.1).step()
+    assert not nt.explain_nan(loss)

@@ -538,3 +538,13 @@ def test_a_tensor_in_numpys_memory_that_was_refilled_is_named():
     memory[:] = [0.3, 1.0]
     with pytest.raises(nt.errors.OverwrittenError, match="the NumPy array that mul read at"):
         nt.to_numpy_source(loss)
+
+
+@pytest.mark.parametrize("values", [-np.ones(1000), np.zeros(1000)], ids=["minus one", "zero"])
+def test_sums_of_bfloat16_are_not_numpys_though_they_agree_on_what_was_recorded(values):
+    def function(x):
+        return nt.relu(x).sum()
+
+    written = nt.to_numpy_source(function(nt.tensor(values, dtype=nt.bfloat16, requires_grad=True, name="x")))
+    other = np.linspace(0.1, 1.0, 1000).astype(nt.bfloat16)
+    assert float(written.load()["forward"](x=other)) == function(nt.tensor(other)).item()

@@ -339,7 +339,9 @@ def _parse(text: str) -> Digest:
         entries = tuple(map(_parse_entry, found["records"]))
         gradients = found.get("gradients")
         if gradients is not None:
-            gradients = tuple((int(number), str(text)) for number, text in gradients)
+            gradients = tuple((number, text) for number, text in gradients)
+            if not all(type(number) is int and isinstance(text, str) for number, text in gradients):
+                raise TypeError("a gradient is no number of a record and a text")
             if not all(0 <= number < len(entries) for number, _ in gradients):
                 raise ValueError("a gradient is of a record that is not there")
         if not isinstance(found["machine"], dict):

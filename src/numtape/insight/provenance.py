@@ -110,7 +110,8 @@ def explain_nan(tensor: Any, *, loss: Any = None, gradient: Any = None) -> Expla
         retained = tensor.extras.grad if tensor.extras is not None else None
         # Of a tensor that kept its gradient, this is what is asked about, if its value is finite.
         if type(tensor.node) is Record and (is_finite(retained) or not is_finite(tensor.array)):
-            return explain_target(tensor, gradient) or _explain_delivered(tensor)
+            found = explain_target(tensor, gradient)
+            return found or _explain_delivered(tensor) or found
         return _explain_source(tensor, loss, gradient)
 
 
@@ -120,7 +121,10 @@ def explain_target(target: Any, gradient: Any = None, wanted: Link | None = None
     known = values_in_use(records, target)
     if is_current(target) and is_finite(target.array):
         seed = seed_of("explain_nan", target, gradient)
-        origin = search_cotangents(records, seed, known, wanted, delivered=_delivered(target, records))
+        delivered = _delivered(target, records)
+        origin = search_cotangents(records, seed, known, wanted, delivered=delivered)
+        if isinstance(origin, Obstacle) and delivered and wanted is None and all(map(is_finite, delivered.values())):
+            return Explanation("none", _FINITE_SO_FAR)
         if origin is None and has_hooks(records):
             origin = search_cotangents(records, seed, known, wanted, calls_hooks=True)
     else:
@@ -144,6 +148,10 @@ def _delivered(target: Any, records: Sequence[Record]) -> dict[Value, NDArray] |
 
 def _all_finite(records: Sequence[Record]) -> Explanation:
     return Explanation("none", f"Every value of the {len(records)} records and every gradient of them is finite.")
+
+
+#: What is said of a loss whose operands were overwritten since, as an optimizer's step does.
+_FINITE_SO_FAR = "The loss and the gradients that its backward gave are finite; the rest can no longer be looked at."
 
 
 def _explain_delivered(target: Value) -> Explanation:

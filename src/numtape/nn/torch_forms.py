@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import ops
 from .._typing import Array, DtypeLike
+from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError
 from ..ops.windows import check_pooling, check_rank
 from .checks import check_absent, per_axis
@@ -255,5 +256,8 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> 
         >>> nt.nn.functional.cosine_similarity(np.array([[3.0, 4.0]]), np.array([[6.0, 8.0]]))
         array([1.])
     """
+    dtype = getattr(x1, "dtype", None)
+    if dtype in HALF_DTYPES and dtype == getattr(x2, "dtype", None):  # Neither norms nor eps may fit these.
+        return cosine_similarity(x1.astype(float32), x2.astype(float32), dim, eps).astype(dtype)
     norms = [ops.maximum(ops.norm(x, axis=dim, keepdims=True), eps) for x in (x1, x2)]
     return ((x1 / norms[0]) * (x2 / norms[1])).sum(axis=dim)

@@ -12,12 +12,14 @@ from ..core.value import Value
 from ..core.write import check_writable, mark_written
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, OperandError, ShapeError
+from ..kernels.half_sums import HALVES
+from ..kernels.halves import to_float32, to_half
 from ..kernels.sums import add_reduce, dot_channels
 from . import row_normalisation as row_normalisation
 from .arithmetic import add, mul, sub
 from .casting import cast
 from .rectifiers import as_array, as_constant, as_number
-from .row_normalisation import drift_shows, layer_norm_rows
+from .row_normalisation import is_far, layer_norm_rows
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
 
@@ -51,10 +53,8 @@ def _centre(x: Array, eps: float) -> tuple[Array, Array]:
     centred = channels - mean
     variance = _mean_product(centred, centred) + eps
     if type(centred) is np.ndarray:
-        in_numbers, in_variance = drift_shows(mean, variance)
-        if in_numbers:
-            centred -= _mean(centred)
-        if in_variance:
+        centred -= _mean(centred)
+        if is_far(mean, variance):
             variance = _mean_product(centred, centred) + eps
     return centred, variance**-0.5
 
@@ -118,6 +118,7 @@ def _batch_reference(x: Array, weight: Array = None, bias: Array = None, eps: fl
     cost=lambda out, x, *shapes, **params: 8 * math.prod(x),
     to_float=True,
     precision="widen",
+    native_half=True,
     reference=_batch_reference,
     samples=lambda: [
         sample(values(5, 3)),
@@ -134,15 +135,23 @@ def _batch_normalise(
     x: Array, weight: Array = None, bias: Array = None, /, *, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:
     """Return each channel normalised over the batch, with the means and the variances (of ``ddof=0``)."""
+    if x.dtype in HALVES:
+        wide: list[Any] = [None if operand is None else to_float32(operand) for operand in (x, weight, bias)]
+        out, mean, var = _normalised(wide[0], wide[1], wide[2], eps, is_half=True)
+        return to_half(out, x.dtype), to_half(mean, x.dtype), to_half(var, x.dtype)
+    return _normalised(x, weight, bias, eps, is_half=False)
+
+
+def _normalised(x: Any, weight: Any, bias: Any, eps: float, is_half: bool) -> tuple[NDArray, NDArray, NDArray]:
     channels = _channels(x)
     mean = _mean(channels)
     out: NDArray = channels - mean
     count = out.shape[0] * out.shape[2]
     var = dot_channels(out, out) / count
-    in_numbers, in_variance = drift_shows(mean.reshape(-1), var + eps)
-    if in_numbers:
-        out -= _mean(out)
-    if in_variance:
+    # What rounding has left of the mean shows in numbers near it, of halves above all, which are close together there.
+    left = np.add.reduce(out, (0, 2), np.float64, keepdims=True) / max(count, 1) if is_half else _mean(out)
+    out -= left.astype(out.dtype)
+    if is_far(mean.reshape(-1), var + eps):
         var = dot_channels(out, out) / count
     scale = (var + eps) ** -0.5
     out *= _each_channel(scale if weight is None else scale * weight)

@@ -35,13 +35,9 @@ def _weighted(weights: Array, rows: Array) -> Array:
     return weights.reshape((1, -1)) @ rows
 
 
-def drift_shows(mean: Any, variance: Any) -> tuple[bool, bool]:
-    """Say whether means are so large beside what is left without them that their rounding shows there.
-
-    First in numbers near the mean, then, from much larger means on, in the variance as well.
-    """
-    ratio = float((mean * mean / variance).max(initial=0.0))
-    return not ratio <= 1.0 / 16.0, not ratio <= 16.0
+def is_far(mean: Any, variance: Any) -> bool:
+    """Say whether a mean is so large beside what is left without it that its rounding shows in the variance."""
+    return bool((mean * mean > 16.0 * variance).any())
 
 
 def _centred(rows: NDArray, eps: float) -> tuple[NDArray, NDArray]:
@@ -51,11 +47,9 @@ def _centred(rows: NDArray, eps: float) -> tuple[NDArray, NDArray]:
     mean = rows @ column
     out = rows - mean
     variance = np.vecdot(out, out)[:, None] / length + eps
-    in_numbers, in_variance = drift_shows(mean, variance)
-    if in_numbers:
-        # A product with 1 / length, which is rounded, would leave something of rows of equal numbers.
-        out -= add_reduce(out, -1, True) / length
-    if in_variance:
+    # What rounding has left of the mean shows in numbers near it; of rows of equal numbers it would be all.
+    out -= add_reduce(out, -1, True) / length
+    if is_far(mean, variance):
         variance = np.vecdot(out, out)[:, None] / length + eps
     return out, variance
 

@@ -11,6 +11,7 @@ from ..core import batching
 from ..core.declare import composed, differentiable
 from ..core.op import Op, Structure
 from ..errors import AxisError
+from ..kernels.sums import add_reduce
 from .arithmetic import neg
 from .exponential import exp
 from .samples import rejected, sample, values
@@ -32,7 +33,11 @@ def lane_sum(x: NDArray, axis: Axis) -> NDArray:
     if x.ndim > 1 and axis in (-1, x.ndim - 1) and x.shape[-1] and x.flags.c_contiguous:
         rows = x.reshape(-1, x.shape[-1])
         return np.asarray((rows @ np.ones(x.shape[-1], x.dtype)).reshape(*x.shape[:-1], 1))
-    return np.asarray(np.sum(x, axis=axis, keepdims=True))
+    return np.asarray(add_reduce(x, axis, True))
+
+
+def _total(x: Array, axis: Axis) -> Array:
+    return add_reduce(x, axis, True) if type(x) is np.ndarray else x.sum(axis=axis, keepdims=True)
 
 
 def _lanes_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
@@ -76,7 +81,7 @@ def _lane_axis_rejected(name: str) -> Any:
 
 def _softmax_rule(g: Array, out: Array, axis: Axis) -> Array:
     # The Jacobian diag(out) - out out^T is symmetric: one rule is VJP and JVP.
-    return out * (g - (g * out).sum(axis=axis, keepdims=True))
+    return out * (g - _total(g * out, axis))
 
 
 def _softmax_reference(x: Array, axis: Axis = -1) -> Array:
@@ -111,8 +116,8 @@ def softmax(x: Array, /, *, axis: Axis = -1) -> Array:
 
 
 @differentiable(
-    vjps={"x": lambda g, out, axis: g - exp(out) * g.sum(axis=axis, keepdims=True)},
-    jvps={"x": lambda t, out, axis: t - (exp(out) * t).sum(axis=axis, keepdims=True)},
+    vjps={"x": lambda g, out, axis: g - exp(out) * _total(g, axis)},
+    jvps={"x": lambda t, out, axis: t - _total(exp(out) * t, axis)},
     cost=_softmax_cost,
     structure=Structure.LANES,
     batch=_lanes_batch,
