@@ -134,9 +134,10 @@ class GradientAccumulator:
             self._form = grads
         self._overflow = self._overflow or getattr(grads, "overflow", False) is True
         scale = weight if self.average else 1.0
+        gradients = grads if isinstance(grads, Gradients) else _parts(grads)
         for key, array in found.items():
             scaled = np.multiply(array, scale, dtype=widened(array.dtype))
-            mark = marks.of(grads.get(key) if isinstance(grads, Gradients) else _parts(grads)[key])
+            mark = marks.of(gradients[key])
             self._scales[key] = sum_of_scales(self._scales[key], mark) if key in self._totals else mark
             self._totals[key] = self._totals[key] + scaled if key in self._totals else scaled
         self._weight += weight

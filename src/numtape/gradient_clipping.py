@@ -52,14 +52,13 @@ def clip_grad_norm(params: Any, max_norm: float, norm_type: float = 2.0, error_i
     if not scale >= 1.0:  # NaN spreads, as it would in PyTorch.
         with np.errstate(all="ignore"):
             for grad in grads:
-                mark = marks.of(grad)
                 array, wide = grad.array, widened(grad.dtype)
-                if wide == array.dtype:
-                    np.multiply(array, wide.type(scale), out=array)
-                else:  # The scale of many half gradients is too small for a half itself.
-                    array[...] = (array.astype(wide) * wide.type(scale)).astype(array.dtype)
-                mark_written(grad, None)
-                marks.put(grad, mark)
+                with marks.kept(grad):
+                    if wide == array.dtype:
+                        np.multiply(array, wide.type(scale), out=array)
+                    else:  # The scale of many half gradients is too small for a half itself.
+                        array[...] = (array.astype(wide) * wide.type(scale)).astype(array.dtype)
+                    mark_written(grad, None)
     dtype = widened(grads[0].dtype) if grads else np.float32
     norm: Tensor = wrap(Tensor, np.array(total, dtype))
     return norm
@@ -81,11 +80,10 @@ def clip_grad_value(params: Any, clip_value: float) -> None:
     """
     limit = _limit("clip_grad_value", "clip_value", clip_value)
     for grad in _gradients("clip_grad_value", params):
-        mark = marks.of(grad)
         bound = grad.dtype.type(limit)
-        np.minimum(np.maximum(grad.array, -bound, out=grad.array), bound, out=grad.array)
-        mark_written(grad, None)
-        marks.put(grad, mark)
+        with marks.kept(grad):
+            np.minimum(np.maximum(grad.array, -bound, out=grad.array), bound, out=grad.array)
+            mark_written(grad, None)
 
 
 clip_grad_norm_ = clip_grad_norm

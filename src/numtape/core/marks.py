@@ -8,7 +8,8 @@ Invariants:
 
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from .record import Link, Record
@@ -44,6 +45,13 @@ class Marks:
         # Nobody else gets the id before the callback has run.
         reference = weakref.ref(gradient, lambda _: self._by_id.pop(key, None))
         self._by_id[key] = (reference, writes_to(gradient), scale)
+
+    @contextmanager
+    def kept(self, gradient: Value) -> Iterator[None]:
+        """Let a gradient be written to inside, by a factor or a bound, and have the mark that it had."""
+        scale = self.of(gradient)
+        yield
+        self.put(gradient, scale)
 
     def of(self, gradient: Any) -> float | None:
         """Return the scale of a gradient; None if it is not known, or the gradient was written to since."""

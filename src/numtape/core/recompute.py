@@ -115,7 +115,8 @@ def _operand(record: Record, position: int, made: Made) -> Any:
             check_stamp(record, position, link.version, stamp_at(record, position))
         link = link.array
     if record.notes is not None and record.notes.prints is not None:
-        _check_print(record, position, link, record.notes.prints[position])
+        use = "its result at {site} was dropped and is computed again"
+        _check_print(record, position, link, record.notes.prints[position], use)
     return link
 
 
@@ -139,16 +140,17 @@ def check_reads(record: Record, prints: Sequence[int | None]) -> None:
     for position in range(len(prints)) if positions is None else positions:
         array = uncounted(record.inputs[position])
         if array is not None:
-            _check_print(record, position, array, prints[position], "its derivative")
+            _check_print(
+                record, position, array, prints[position], "its derivative at {site} is computed from what it has read"
+            )
 
 
-def _check_print(record: Record, position: int, array: Any, before: int | None, what: str = "its result") -> None:
-    """Raise if a plain array was overwritten since a record read it."""
+def _check_print(record: Record, position: int, array: Any, before: int | None, use: str) -> None:
+    """Raise if a plain array was overwritten since a record read it; `use` says what it is read for now."""
     if before is not None and fingerprint(array) != before:
         name = record.op.arguments[0 if record.op.is_variadic else position]
-        used = "was dropped and is computed again" if what == "its result" else "is computed from what it has read"
         raise OverwrittenError(
-            f"{record.op.name}: {what} at {record.site} {used}, but the NumPy array given for {name!r} was overwritten "
+            f"{record.op.name}: {use.format(site=record.site)}, but the NumPy array given for {name!r} was overwritten "
             "since; give a copy of it (array.copy(), or nt.tensor instead of nt.from_numpy), or make a new array "
             "instead of writing to it."
         )

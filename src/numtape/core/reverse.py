@@ -361,8 +361,7 @@ def unbroadcast(cotangent: Any, shape: tuple[int, ...]) -> Any:
         axis + extra for axis, length in enumerate(shape) if length == 1 and cotangent.shape[axis + extra] != 1
     )
     if axes:
-        is_array = type(cotangent) is _ndarray
-        cotangent = add_reduce(cotangent, axes, True) if is_array else cotangent.sum(axis=axes, keepdims=True)
+        cotangent = add_reduce(cotangent, axes, True)
     return cotangent.reshape(shape)
 
 

@@ -24,13 +24,10 @@ _MANY = 2048
 
 
 def add_reduce(x: Any, axis: Axis, keepdims: bool) -> Any:
-    """Return sums of an array over an axis, several, or all."""
-    if (
-        not isinstance(x, np.ndarray)
-        or x.size <= FEW
-        or x.ndim < (1 if axis is None else 2)
-        or x.dtype.char not in "fd"
-    ):
+    """Return sums of an array over an axis, several, or all; a tensor sums itself."""
+    if not isinstance(x, np.ndarray):
+        return x.sum(axis=axis, keepdims=keepdims)
+    if x.size <= FEW or x.ndim < (1 if axis is None else 2) or x.dtype.char not in "fd":
         return _add_reduce(x, axis=axis, keepdims=keepdims)
     given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = {a % x.ndim for a in given if -x.ndim <= a < x.ndim}

@@ -42,8 +42,7 @@ def _pull_weight(g: Array, x: Array, weight_shape: Shape) -> Array:
 
 
 def _pull_bias(g: Array, out_shape: Shape) -> Array:
-    rows = _rows(g, out_shape)
-    return np.asarray(add_reduce(rows, 0, False)) if type(rows) is np.ndarray else rows.sum(axis=0)
+    return add_reduce(_rows(g, out_shape), 0, False)
 
 
 def _batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:

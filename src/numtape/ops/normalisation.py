@@ -35,8 +35,7 @@ def _each_channel(parameter: Array) -> Array:
 
 def _mean(x: Array) -> Array:
     """Return the mean of each channel, with axes of length 1."""
-    total = add_reduce(x, (0, 2), True) if type(x) is np.ndarray else x.sum(axis=(0, 2), keepdims=True)
-    return total / float(max(x.shape[0] * x.shape[2], 1))
+    return add_reduce(x, (0, 2), True) / float(max(x.shape[0] * x.shape[2], 1))
 
 
 def _mean_product(a: Array, b: Array) -> Array:
@@ -143,6 +142,7 @@ def _batch_normalise(
 
 
 def _normalised(x: Any, weight: Any, bias: Any, eps: float, is_half: bool) -> tuple[NDArray, NDArray, NDArray]:
+    """Do what `_batch_normalise` does, on operands of one width that may have been halves."""
     channels = _channels(x)
     mean = _mean(channels)
     out: NDArray = channels - mean

@@ -10,7 +10,7 @@ from .._typing import Array, Axis, Shape
 from ..core.declare import composed, face_of, linear
 from ..core.op import Op, Structure
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
-from .reductions import sum as sum_along
+from ..kernels.sums import add_reduce
 from .samples import rejected, sample, values
 from .shapes import as_shape, axes_of, axis_of, broadcast_to, reshape, shape_of
 from .taking import take
@@ -167,7 +167,7 @@ def _numbers(name: str, given: Any) -> tuple[int, ...]:
 
 def _repeat_back(g: Array, x_shape: Shape, repeats: int, axis: int) -> Array:
     split = (*x_shape[: axis + 1], repeats, *x_shape[axis + 1 :])
-    return sum_along(g.reshape(split), axis=axis + 1)
+    return add_reduce(g.reshape(split), axis + 1, False)
 
 
 def _repeat_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:

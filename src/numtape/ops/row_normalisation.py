@@ -10,7 +10,6 @@ from ..core.declare import composed, differentiable
 from ..errors import ShapeError
 from ..kernels.sums import add_reduce, weighted_sum
 from .rectifiers import as_array, as_number
-from .reductions import sum
 from .samples import rejected, sample, values
 from .shapes import broadcast_to
 
@@ -80,7 +79,7 @@ def _layer_pull(
     if needs[1]:
         g_weight = _weighted(inverse, products).reshape(x.shape[len(x.shape) - axes :])
     if needs[2]:
-        g_bias = sum(g_rows, axis=0).reshape(x.shape[len(x.shape) - axes :])
+        g_bias = add_reduce(g_rows, 0, False).reshape(x.shape[len(x.shape) - axes :])
     return pulled, g_weight, g_bias
 
 

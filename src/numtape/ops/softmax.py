@@ -36,10 +36,6 @@ def lane_sum(x: NDArray, axis: Axis) -> NDArray:
     return np.asarray(add_reduce(x, axis, True))
 
 
-def _total(x: Array, axis: Axis) -> Array:
-    return add_reduce(x, axis, True) if type(x) is np.ndarray else x.sum(axis=axis, keepdims=True)
-
-
 def _lanes_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     # An operand of no axes has lanes of one element, which the batch axis must not join.
     run = batching.loop if operands[0].ndim == 1 else batching.along_axis
@@ -81,7 +77,7 @@ def _lane_axis_rejected(name: str) -> Any:
 
 def _softmax_rule(g: Array, out: Array, axis: Axis) -> Array:
     # The Jacobian diag(out) - out out^T is symmetric: one rule is VJP and JVP.
-    return out * (g - _total(g * out, axis))
+    return out * (g - add_reduce(g * out, axis, True))
 
 
 def _softmax_reference(x: Array, axis: Axis = -1) -> Array:
@@ -116,8 +112,8 @@ def softmax(x: Array, /, *, axis: Axis = -1) -> Array:
 
 
 @differentiable(
-    vjps={"x": lambda g, out, axis: g - exp(out) * _total(g, axis)},
-    jvps={"x": lambda t, out, axis: t - _total(exp(out) * t, axis)},
+    vjps={"x": lambda g, out, axis: g - exp(out) * add_reduce(g, axis, True)},
+    jvps={"x": lambda t, out, axis: t - add_reduce(exp(out) * t, axis, True)},
     cost=_softmax_cost,
     structure=Structure.LANES,
     batch=_lanes_batch,
