@@ -72,6 +72,7 @@ steep_relu = planted(lambda x: np.maximum(x, 0.0), lambda x: nt.where(x >= 0.0, 
 leaky_dead_relu = planted(lambda x: np.maximum(x, 0.0), lambda x: nt.where(x > 0.0, 1.0, 0.01))
 straight_through = planted(np.floor, nt.ones_like)
 wrong_square = planted(np.square, lambda x: 3.0 * x)
+shifted_square = planted(np.square, lambda x: 2.0 * x + 1.0)
 
 
 def tail(x):
@@ -102,6 +103,11 @@ PLANTED = {
     "no derivative": (lambda x: sin_times(0.0)(x).sum(), POINT, {"wrong rule": 3}),
     "sign of one element": (lambda x: sin_with_a_wrong_sign(x), POINT, {"right": 2, "wrong rule": 1}),
     "one element lost": (lambda x: sin_without_an_element(x), POINT, {"right": 2, "wrong rule": 1}),
+    "a term too many, where all is flat": (
+        lambda x: shifted_square(x).sum(),
+        np.array([0.0, 1e-300]),
+        {"wrong rule": 2},
+    ),
     "a term is missing": (lambda x: x_squared_without_a_term(x), POINT, {"wrong rule": 3}),
     "a path is detached": (lambda x: (x * x.detach()).sum(), POINT, {"wrong rule": 3}),
     "wrong among others": (lambda x: (wrong_sin(x) + x**3).sum(), POINT, {"wrong rule": 3}),

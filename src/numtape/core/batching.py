@@ -58,9 +58,9 @@ class Batched(Lifted):
     def run_op(self, op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on all members."""
         batched = [isinstance(x, Batched) for x in operands]
-        members = [x.members if is_batched else x for x, is_batched in zip(operands, batched, strict=True)]
+        members = [x.members if isinstance(x, Batched) else x for x in operands]
         out = run(op, members, batched, params)
-        return tuple(map(self.of, out)) if isinstance(out, tuple) else self.of(out)
+        return tuple(map(self.of, out)) if type(out) is tuple else self.of(out)
 
 
 def run(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
@@ -83,15 +83,14 @@ def loop(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dic
 
 def elementwise(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     """Line up the members' axes at the end, so that broadcasting keeps the batch axis in front."""
-    ndims = [getattr(x, "ndim", 0) - is_batched for x, is_batched in zip(operands, batched, strict=True)]
+    ndims = [x.ndim - is_batched for x, is_batched in zip(operands, batched, strict=True) if hasattr(x, "ndim")]
     ndim = max(ndims)
-    if min(ndims) == ndim:
-        return on_arrays(op, tuple(operands), params)
-    aligned = [
-        x.reshape((x.shape[0],) + (1,) * (ndim - own) + x.shape[1:]) if is_batched and own < ndim else x
-        for x, own, is_batched in zip(operands, ndims, batched, strict=True)
-    ]
-    return on_arrays(op, tuple(aligned), params)
+    if min(ndims) < ndim:
+        operands = [
+            x.reshape((x.shape[0],) + (1,) * (ndim + 1 - x.ndim) + x.shape[1:]) if is_batched and x.ndim <= ndim else x
+            for x, is_batched in zip(operands, batched, strict=True)
+        ]
+    return on_arrays(op, tuple(operands), params)
 
 
 def along_axis(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:

@@ -43,19 +43,21 @@ class Path:
         self.records: list[Record] = []
         #: Multiply-adds that carry one tangent or cotangent all the way.
         self.work = 0
-        starts = set(sources)
-        reached = set(sources)
         #: The number of the last record that reads a value.
         self._last_reads: dict[Link, int] = {}
+        #: The elements of each value on a way from the sources, these among them.
+        sizes = self._sizes = {link: size_of(link) for link in sources}
         for record in reversed(collect(targets)):
-            moved = [link for link in tracked(record) if link in reached]
-            if not moved or record in starts:
+            moved = [link for i, link in enumerate(record.inputs) if record.needs >> i & 1 and link in sizes]
+            if not moved or record in sizes:
                 continue
-            reached.add(record)
             for link in moved:
                 self._last_reads[link] = len(self.records)
             self.records.append(record)
-            self.work += _work(record, moved)
+            size = sizes[record] = size_of(record)
+            least = max(_work(record), size)
+            for link in moved:
+                self.work += max(least, sizes[link])
         # Targets are alive to the end.
         self._last_reads.update(dict.fromkeys(targets, len(self.records)))
 
@@ -65,13 +67,15 @@ class Path:
 
         The values alive at one time are a cut. Each tangent or cotangent of a sweep takes as much memory.
         """
-        ends: list[int] = [0] * (len(self.records) + 1)
+        ends: list[int] = [0] * len(self.records)
+        sizes = self._sizes
         for link, last in self._last_reads.items():
-            ends[last] += size_of(link)
-        width = self.inputs - sum(size_of(link) for link in self.sources if link not in self._last_reads)
+            if last < len(ends):
+                ends[last] += sizes[link]
+        width = self.inputs - sum(sizes[link] for link in self.sources if link not in self._last_reads)
         widths = [width]
-        for record, ended in zip(self.records, ends, strict=False):
-            width += size_of(record) - ended
+        for record, ended in zip(self.records, ends, strict=True):
+            width += sizes[record] - ended
             widths.append(width)
         return widths
 
@@ -90,11 +94,9 @@ class Path:
         return next(cut for cut in map(self.cut, order) if cut is not None)
 
 
-def _work(record: Record, moved: Sequence[Link]) -> int:
-    """Return the multiply-adds of one tangent through a record: a run of the op for each input that moves."""
-    cost = record.op.facts.cost(record.shape, *map(shape_of, record.inputs), **(record.params or {}))
-    least = max(int(cost), size_of(record))
-    return sum([max(least, size_of(link)) for link in moved])
+def _work(record: Record) -> int:
+    """Return the multiply-adds of a run of a record's op."""
+    return int(record.op.facts.cost(record.shape, *map(shape_of, record.inputs), **(record.params or {})))
 
 
 def tracked(record: Record) -> list[Link]:
@@ -132,10 +134,11 @@ class Sweeper:
         Sources that are computed from one another can be taken as independent variables.
         """
         count = sum(map(size_of, sources))
+        ends = {link for link in sources if type(link) is Record} if are_independent else frozenset()
         pieces = [_Pieces(self, 1, count) for _ in targets]
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
-            arrived = forward(self._seeds(sources, first, size, are_independent), targets, cls=self.cls)
+            arrived = forward(self._seeds(sources, first, size), targets, cls=self.cls, ends=ends)
             # Nothing of one chunk is held while the next is swept.
             for piece in reversed(pieces):
                 piece.put(arrived.pop(), first, size)
@@ -147,22 +150,22 @@ class Sweeper:
         pieces = [_Pieces(self, 0, count) for _ in sources]
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
-            found = reverse(self._seeds(targets, first, size, False), sources, cls=self.cls)
+            found = reverse(self._seeds(targets, first, size), sources, cls=self.cls)
             for piece, source in zip(pieces, sources, strict=True):
                 piece.put(found.pop(source, None), first, size)
             del found
         return [piece.joined() for piece in pieces]
 
-    def _seeds(self, links: Sequence[Link], first: int, size: int, all_links: bool) -> list[tuple[Link, Any]]:
+    def _seeds(self, links: Sequence[Link], first: int, size: int) -> list[tuple[Link, Any]]:
         """Return `size` unit vectors from the `first` on, of the space of all elements of the links, as seeds.
 
-        A link without a part in them is left out, unless all are wanted.
+        A link without a part in them is left out.
         """
         seeds = []
         offset = 0
         for link in links:
             length = size_of(link)
-            if (offset < first + size and first < offset + length) or all_links:
+            if offset < first + size and first < offset + length:
                 members = np.eye(size, length, first - offset, link.dtype).reshape((size, *link.shape))
                 seeds.append((link, self.batch.of(members if self.cls is None else wrap_seed(self.cls, members))))
             offset += length

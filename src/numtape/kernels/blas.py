@@ -10,7 +10,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -58,12 +57,13 @@ def library() -> Library | None:
 
 def _candidates() -> Iterator[str]:
     """Yield the files that may be NumPy's BLAS: those that came with it, and then what else the process has loaded."""
-    home = Path(np.__file__).parent
-    for folder in (home.parent / "numpy.libs", home / ".dylibs"):
-        if folder.is_dir():
-            yield from (str(file) for file in sorted(folder.iterdir()) if _NAMES.search(file.name))
+    home = os.path.dirname(np.__file__)  # Not by pathlib, which takes 3 ms of the import.
+    for folder in (os.path.join(os.path.dirname(home), "numpy.libs"), os.path.join(home, ".dylibs")):
+        if os.path.isdir(folder):
+            yield from (os.path.join(folder, name) for name in sorted(os.listdir(folder)) if _NAMES.search(name))
     try:
-        maps = Path("/proc/self/maps").read_text()
+        with open("/proc/self/maps") as file:
+            maps = file.read()
     except OSError:  # Not Linux.
         return
     yield from sorted({path for path in re.findall(r"/.*$", maps, re.MULTILINE) if _NAMES.search(path)})

@@ -196,14 +196,15 @@ def _is_flat_elsewhere(spot: Spot, aside: Aside | None, width: float) -> bool:
 
 def _is_evident(spot: Spot, gauge: Gauge, levels: list[Level], estimate: _Estimate) -> bool:
     """Say whether a difference is more than one step's word against the gradient."""
-    reached = max(abs(level.slope) * level.step for level in levels)
+    moves = [max(level.gap, abs(level.slope) * level.step) for level in levels]
     # A function that moves much at the finest steps has details that no step resolves.
-    if any(max(level.gap, abs(level.slope) * level.step) > 0.01 * reached for level in levels[:3]):
+    if any(move > 0.01 * max(moves) for move in moves[:3]):
         return False
     discrepancy = abs(spot.analytic - estimate.numeric)
     # What is less than the rounding of the outputs, or of a flat function elsewhere, may have been rounded away.
     elsewhere = max(level.size for level in levels) if estimate.numeric == 0.0 else 0.0
-    if discrepancy * estimate.level.step <= EPSILON * max(spot.value, elsewhere):
+    widest = max(level.step for level in levels if abs(level.slope - estimate.numeric) <= 0.1 * discrepancy)
+    if discrepancy * widest <= EPSILON * max(spot.value, elsewhere):
         return False
     # Finer steps that agree with the gradient have seen what coarser ones do not.
     finer = [level for level in levels if level.step < estimate.level.step]
