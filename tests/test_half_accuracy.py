@@ -384,3 +384,38 @@ def test_directions_of_large_and_of_no_vectors(dtype):
     assert functional.normalize(zero).tolist() == [[0.0, 0.0]]
     assert functional.cosine_similarity(zero, zero).tolist() == [0.0]
     assert functional.normalize(x).dtype == functional.cosine_similarity(x, x).dtype == dtype
+
+
+#: Reductions with options that no op of ours has: NumPy computes them, and would add in the half type.
+REDUCTIONS = {
+    "sum where": lambda x, even: np.sum(x, where=even),
+    "mean where": lambda x, even: np.mean(x, where=even),
+    "var where": lambda x, even: np.var(x, where=even),
+    "sum initial": lambda x, even: np.sum(x, initial=1.0),
+    "nancumsum": lambda x, even: np.nancumsum(x)[-1],
+    "nanstd": lambda x, even: np.nanstd(x),
+    "add.reduce where": lambda x, even: np.add.reduce(x, where=even),
+    "add.reduceat": lambda x, even: np.add.reduceat(x, [0])[0],
+    "logaddexp.reduce": lambda x, even: np.logaddexp.reduce(x),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_what_numpy_adds_up_for_us_is_added_in_float64(name, dtype):
+    x = (0.1 + 0.01 * np.random.default_rng(0).standard_normal(100_000)).astype(dtype)
+    even = np.arange(x.size) % 2 == 0
+    found = REDUCTIONS[name](nt.from_numpy(x), even)
+    assert isinstance(found, nt.Tensor)
+    assert found.dtype == dtype
+    assert_within_ulps(found.numpy(), REDUCTIONS[name](x.astype(np.float64), even), 1)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_what_numpy_adds_up_for_us_can_be_written_to_a_tensor(dtype):
+    x, out = nt.full((100_000,), 0.125, dtype=dtype), nt.zeros((), dtype=dtype)
+    even = np.arange(100_000) % 2 == 0
+    assert np.sum(x, where=even, out=out) is out
+    assert_within_ulps(out.numpy(), 6250.0, 1)
+    assert np.add.reduce(x, 0, None, out).item() == out.item() == np.sum(x).item()
+    assert np.sum(x, where=even, dtype=np.float32).item() == 6250.0

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 
 from . import tree
+from ._typing import Dtype
 from .core.apply import is_tracked
 from .core.context import current
 from .core.declare import numpy_faces, public
 from .core.inplace import write_op
 from .core.value import Value, wrap
 from .core.write import check_writable, link_version, mark_written
-from .dtypes import FLOAT_DTYPES
+from .dtypes import FLOAT_DTYPES, HALF_DTYPES
 from .errors import ArgumentError, LeavesTapeError, NumtapeError, UnsupportedError
+from .kernels.half_sums import rounded
 
 #: NumPy functions that look only at shape and dtype, or compare: nothing to differentiate is lost by running them.
 VALUE_FREE = frozenset(
@@ -221,19 +223,46 @@ def _fall_back(
     for target in written:
         check_writable(title, target, state.grad)
     args, kwargs = tree.unflatten((args, kwargs), (x.array if isinstance(x, Value) else x for x in leaves))
-    result = function(*args, **kwargs)
+    dtypes = {x.dtype for x in operands if x.dtype in FLOAT_DTYPES}
+    if len(dtypes) == 1 and dtypes <= HALF_DTYPES and _chooses_dtype(function, args, kwargs):
+        result = _in_float64(function, args, kwargs, *dtypes)
+    else:
+        result = function(*args, **kwargs)
     for target in written:
         mark_written(target, target.node)
     return tree.map(lambda x: _wrapped(x, operands) if _is_supported(x) else x, result)
 
 
+def _chooses_dtype(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Say whether a NumPy function can be told in which dtype to compute, as those that add up can, and is not."""
+    if kwargs.get("dtype") is not None:
+        return False
+    theirs = _parameters(function)
+    if theirs is None:
+        return getattr(function, "__name__", "") in ("reduce", "reduceat", "accumulate")  # Methods of ufuncs.
+    return "dtype" in theirs and not {"dtype", "out"} & set(list(theirs)[: len(args)])
+
+
+def _in_float64(function: Any, args: Any, kwargs: dict[str, Any], dtype: Dtype) -> Any:
+    """Run a function in float64, and round what it returns, or writes, once."""
+    (target,) = tree.leaves(kwargs.pop("out", None)) or (None,)
+    wide = function(*args, **(kwargs | {"dtype": np.float64}))
+    result = tree.map(lambda x: rounded(np.asarray(x), dtype) if getattr(x, "dtype", None) == np.float64 else x, wide)
+    if target is None:
+        return result
+    target[...] = result
+    return target
+
+
 def _is_supported(x: Any) -> bool:
-    """Say whether something is an array that a tensor can hold."""
-    return isinstance(x, np.ndarray) and (x.dtype in FLOAT_DTYPES or x.dtype.kind in "biu")
+    """Say whether something is an array that a tensor can hold, or a float as an array has them."""
+    is_number = isinstance(x, np.generic) and x.dtype in FLOAT_DTYPES
+    return is_number or (isinstance(x, np.ndarray) and (x.dtype in FLOAT_DTYPES or x.dtype.kind in "biu"))
 
 
-def _wrapped(array: Any, operands: list[Value]) -> Any:
+def _wrapped(result: Any, operands: list[Value]) -> Any:
     """Wrap a result; if it is an operand's memory, as that operand or as a view of it."""
+    array = np.asarray(result)
     for operand in operands:
         if array is operand.array:
             return operand

@@ -429,8 +429,8 @@ def test_a_scaled_loss_after_unscaling_is_noticed_at_the_step(is_zeroed):
     with pytest.raises(nt.errors.GradientError) as error:
         scaler.step(optimizer)
     assert str(error.value) == (
-        "DynamicScaler.step: the gradient of parameter 'w' was unscaled, and a scaled loss was added to it since; call "
-        "unscale(optimizer) after the last backward()."
+        "DynamicScaler.step: the gradient of parameter 'w' is scaled, though those of this optimizer were unscaled: a "
+        "backward() or add_param_group() came after that. Call unscale(optimizer) last."
     )
     assert w.tolist() == [1.0]
 

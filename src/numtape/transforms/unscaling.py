@@ -130,12 +130,12 @@ def scale_of(title: str, parameter: Value, scale: float) -> float:
 
 
 def check_not_late(title: str, parameters: Iterable[Value]) -> None:
-    """Raise if one of these parameters, whose gradients were unscaled, has a scaled one again."""
+    """Raise if one of the parameters of an optimizer whose gradients were unscaled has a scaled one."""
     for parameter in parameters:
         if marks.is_scaled(gradient_of(parameter)):
             raise GradientError(
-                f"{title}: the gradient of {name_of(parameter)} was unscaled, and a scaled loss was added to it since; "
-                "call unscale(optimizer) after the last backward()."
+                f"{title}: the gradient of {name_of(parameter)} is scaled, though those of this optimizer were unscaled: "
+                "a backward() or add_param_group() came after that. Call unscale(optimizer) last."
             )
 
 
