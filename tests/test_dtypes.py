@@ -105,6 +105,65 @@ def test_integers_and_lists_beside_floats_take_their_dtype(dtype):
     assert nt.trapezoid(x, [0.0, 1.0]).dtype == dtype
 
 
+FLOATS = [0.1, 0.2, 0.7]
+#: What is computed of three numbers and a list of three floats.
+BESIDE_A_LIST = {
+    "add": lambda x, floats: x + floats,
+    "reversed sub": lambda x, floats: floats - x,
+    "power": lambda x, floats: x**floats,
+    "equal": lambda x, floats: x == floats,
+    "dot": nt.dot,
+    "matmul": lambda x, floats: floats @ x,
+    "einsum": lambda x, floats: nt.einsum("i,i->", x, floats),
+    "where": lambda x, floats: nt.where([True, False, True], x, floats),
+    "concat": lambda x, floats: nt.concat([x, floats]),
+    "vstack": lambda x, floats: nt.vstack([floats, x]),
+    "column_stack": lambda x, floats: nt.column_stack([floats, x]),
+    "clip": lambda x, floats: nt.clip(x, floats, [0.3, 0.3, 0.8]),
+    "interp": lambda x, floats: nt.interp(x, floats, [0.4, 0.6, 0.9]),
+    "interp at a list": lambda x, floats: nt.interp(floats, x, x),
+    "trapezoid": nt.trapezoid,
+    "trapezoid of a list": lambda x, floats: nt.trapezoid(floats, x),
+    "gradient": nt.gradient,
+    "convolve": nt.convolve,
+    "outer": nt.outer,
+    "kron": nt.kron,
+    "cross": nt.cross,
+    "vdot": nt.vdot,
+    "solve": lambda x, floats: nt.solve(nt.diag(x), floats),
+    "lstsq": lambda x, floats: nt.lstsq(nt.diag(x), floats),
+    "mse_loss": nt.mse_loss,
+    "bce_loss, weighted": lambda x, floats: nt.bce_loss(x, x, weight=floats),
+    "cross_entropy_loss, weighted": lambda x, floats: nt.cross_entropy_loss(x[None], np.array([1]), weight=floats),
+    "full_like": nt.full_like,
+    "searchsorted": nt.searchsorted,
+    "in place": lambda x, floats: x.clone().__iadd__(floats),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", BESIDE_A_LIST)
+def test_floats_in_lists_have_the_digits_of_what_is_beside_them(name, dtype):
+    x = nt.tensor([0.3, 0.5, 0.6], dtype=dtype)
+    found, expected = (BESIDE_A_LIST[name](x, floats) for floats in (FLOATS, np.array(FLOATS, dtype)))
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=4 * np.finfo(dtype).eps)
+
+
+def test_floats_beside_float64_tensors_and_arrays_are_not_rounded():
+    s = nt.tensor(np.float64(0.1))
+    assert nt.tensor([[s, 0.1], [0.2, 1e300]]).tolist() == [[0.1, 0.1], [0.2, 1e300]]
+    assert nt.tensor([nt.tensor(1.0), 0.1]).dtype == np.float32
+    assert nt.tensor([nt.tensor(1), 0.5]).dtype == np.float32
+    assert nt.full_like(nt.tensor([1, 2]), 16777217.0).tolist() == [16777217] * 2
+    assert nt.full_like(nt.ones(2), 0.1, dtype="float64").tolist() == [0.1] * 2
+    assert np.full_like(nt.tensor(np.ones(2)), 1e-50).tolist() == [1e-50] * 2
+    assert nt.dot(np.ones(2), [1e-50, 1e-50]) == 2e-50
+    gradient = nt.grad(lambda x: np.dot(x, [6.626e-34, 1.381e-46]))(np.ones(2))
+    assert gradient.tolist() == [6.626e-34, 1.381e-46]
+    assert nt.exp([1.0]).dtype == np.float32
+
+
 def test_what_errstate_asks_for_is_raised_as_numpy_does():
     with np.errstate(all="raise"), pytest.raises(FloatingPointError):
         nt.exp(nt.tensor([1000.0]))

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from . import tree
 from ._typing import DtypeLike, NDArray, Shape
 from .core.buffers import shared_with_numpy
 from .core.declare import numpy_faces
 from .core.stream import stream_of
 from .core.value import Value, wrap
-from .dtypes import as_dtype, check_supported, default_dtype, plain_array
+from .dtypes import as_dtype, check_supported, default_dtype, float_beside, plain_array
 from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
 from .kernels import random as kernels
 from .ops.casting import cast, clone
@@ -109,11 +110,16 @@ def _holds_tensors(data: Any) -> bool:
 
 def _stacked(data: Any) -> Any:
     """Return nested lists that hold tensors as one tensor, recorded."""
-    if isinstance(data, Value):
-        return data
-    if isinstance(data, list | tuple):
-        return stack([_stacked(item) for item in data])
-    return wrap(Tensor, _array("tensor", data, None))
+    dtype = float_beside(tree.leaves(data))
+
+    def joined(item: Any) -> Any:
+        if isinstance(item, list | tuple):
+            return stack(list(map(joined, item)))
+        if isinstance(item, Value):
+            return item
+        return wrap(Tensor, _array("tensor", item, dtype if type(item) is float else None))
+
+    return joined(data)
 
 
 def tensor(data: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -329,8 +335,6 @@ def full_like(
         tensor([3., 3.])
     """
     shape, chosen = _like("full_like", other, dtype)
-    if not _holds_tensors(fill_value):
-        fill_value = _array("full_like", fill_value, None)
     return _filled("full_like", shape, fill_value, chosen, requires_grad, name)
 
 

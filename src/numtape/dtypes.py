@@ -1,6 +1,6 @@
 """The dtypes that numtape computes with, and promotion between them in one function."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -126,6 +126,31 @@ def _wider(a: Dtype, b: Dtype) -> Dtype:
     if a in HALF_DTYPES and b in HALF_DTYPES:
         return float32
     return a if a.itemsize >= b.itemsize else b
+
+
+def float_beside(operands: Iterable[Any]) -> Dtype:
+    """Return the widest float dtype that an operand has, whatever their shapes; the default one if none has any."""
+    found: Dtype | None = None
+    for operand in operands:
+        dtype = getattr(operand, "dtype", None)
+        if dtype in FLOAT_DTYPES:
+            found = dtype if found is None else _wider(found, dtype)
+    return found or _default
+
+
+def array_beside(data: Any, operands: Iterable[Any]) -> NDArray:
+    """Return numbers or lists as an array beside some operands.
+
+    Python floats in a list have no dtype of their own, as single ones have none.
+    """
+    array = np.asarray(data)
+    return array.astype(float_beside(operands)) if array.dtype == float64 and _is_plain_list(data) else array
+
+
+def _is_plain_list(data: Any, is_inside: bool = False) -> bool:
+    if isinstance(data, list | tuple):
+        return all(_is_plain_list(item, True) for item in data)
+    return is_inside and type(data) in (float, int, bool)
 
 
 def _rank(operand: Any) -> int:

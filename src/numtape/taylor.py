@@ -150,7 +150,7 @@ class Series(Lifted):
                 inputs.append(x)
                 values.append(x.known[0])
             else:
-                constant = _as_constant(op, x, i, state)
+                constant = _as_constant(op, operands, i, state)
                 inputs.append(constant)
                 values.append(constant)
         if pool is not None and (made := pool.get(_key(op, inputs, params))) is not None:
@@ -436,12 +436,13 @@ def _at(x: Any, n: int) -> Any:
     return x if n == 0 else None
 
 
-def _as_constant(op: "Op", operand: Any, position: int, state: State) -> Any:
+def _as_constant(op: "Op", operands: Sequence[Any], position: int, state: State) -> Any:
     """Return an operand without a series as rules read it: an array or number, or a tensor that something tracks."""
+    operand = operands[position]
     if isinstance(operand, Value):
         is_free = operand.node is None and not state.watch_all and not isinstance(operand, Lifted)
         return operand.array if is_free else operand
-    return operand if operand is None or type(operand) is np.ndarray else as_operand(op, operand, position)
+    return operand if operand is None or type(operand) is np.ndarray else as_operand(op, operand, position, operands)
 
 
 def _map(function: Callable[[Any], Any], out: Any) -> Any:

@@ -130,6 +130,24 @@ def test_recomputed_values_count():
     assert bytes.live == 8
 
 
+def test_a_gradient_of_a_leaf_that_a_cotangent_becomes_does_not_count_beside_what_takes_its_place():
+    x = nt.ones(100, requires_grad=True)
+    with Activations() as bytes:
+        a = nt.tanh(x + nt.tanh(x))
+        b = nt.tanh((x + a) + a)
+        del a
+        b.sum().backward()
+    assert bytes.peak == max(bytes.forward_peak, bytes.backward_peak)
+
+
+def test_the_mean_carries_one_number_back():
+    x = nt.ones(1000, requires_grad=True)
+    with Activations() as bytes:
+        loss = (x * 2.0).mean()
+        loss.backward()
+    assert bytes.backward_peak < 2 * 4000
+
+
 def test_the_peak_of_the_backward_is_near_the_end_of_the_forward_for_a_deep_network():
     loss, _ = mlp(50)
     with Activations() as bytes:

@@ -344,6 +344,33 @@ def test_a_given_gradient_is_used():
     assert found.cause == "the gradient that the sweep started from is not finite."
 
 
+def test_the_gradient_that_a_backward_was_given_is_remembered():
+    x = nt.tensor([0.0, 4.0], requires_grad=True)
+    y = nt.sqrt(x)
+    y.backward(nt.tensor([0.0, 1.0]))
+    for found in (nt.explain_nan(y), nt.explain_nan(x)):
+        assert found.cause.startswith("0 * inf: ")
+        assert found.operands[-1].value == 0.0
+    x = nt.tensor([1e-30], requires_grad=True)
+    y = (x * 1e30) * 1e30
+    y.backward(nt.tensor([1e-30]))
+    assert not nt.explain_nan(y)
+
+
+def test_a_large_gradient_that_a_backward_was_given_must_be_held():
+    x = nt.tensor(np.arange(1000.0), requires_grad=True)
+    y, given = nt.sqrt(x), nt.tensor(np.arange(1000.0))
+    y.backward(given)
+    assert nt.explain_nan(y).cause.startswith("0 * inf: ")
+    del given
+    found = nt.explain_nan(y)
+    assert found.direction == "unknown"
+    assert found.repair == "give it here, too: nt.explain_nan(loss, gradient=gradient)."
+    y = nt.sqrt(x)
+    y.backward(nt.ones_like(x))
+    assert nt.explain_nan(y).cause == "the derivative of sqrt by x is inf where x = 0."
+
+
 def test_half_gradients_that_overflow_when_rounded_are_found():
     x = nt.tensor([1.0, 2.0], dtype=nt.float16, requires_grad=True)
     loss = (x.astype(nt.float32) * 1e6).sum()

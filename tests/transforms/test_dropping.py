@@ -390,7 +390,15 @@ def joined():
     return h.sum()
 
 
-@pytest.mark.parametrize("program", [gated, skipped, overflowed, joined])
+def sliced():
+    h = SQUARE * 3.0
+    for _ in range(8):
+        a, b = h[:, :32], h[:, 32:]
+        h = nt.concatenate([nt.sin(a) * b, nt.exp(b * 0.1)], axis=1)
+    return (h**2).mean()
+
+
+@pytest.mark.parametrize("program", [gated, skipped, overflowed, joined, sliced])
 @pytest.mark.parametrize("strategy", ["auto", "full", "selective"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_gates_and_skips_meet_the_budget_as_planned_or_the_least_is_named(program, strategy):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
-from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, check_supported, default_dtype, float32, plain_array, promote, widened
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, array_beside, check_supported, float32, plain_array, promote, widened
 from ..errors import (
     ArgumentError,
     AxisError,
@@ -59,7 +59,7 @@ def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
         elif operand is None and not op.is_variadic and position >= len(op.arguments) - len(op.operand_defaults):
             arrays.append(None)
         else:
-            arrays.append(as_operand(op, operand, position))
+            arrays.append(as_operand(op, operand, position, operands))
             if arrays[position] is not operand:  # A list may change, and has no shape: the record is of the array.
                 operands = (*operands[:position], arrays[position], *operands[position + 1 :])
     out = compute_in_scopes(state, op, tuple(arrays), params, widens)
@@ -93,8 +93,8 @@ def tracked_operands(op: Op, operands: Sequence[Any], state: State, target: Valu
     return needs
 
 
-def as_operand(op: Op, operand: Any, position: int = 0) -> Any:
-    """Return a number, a NumPy scalar or an array for what is not a tensor."""
+def as_operand(op: Op, operand: Any, position: int = 0, beside: Sequence[Any] = ()) -> Any:
+    """Return a number, a NumPy scalar or an array for what is not a tensor, among the operands that are `beside` it."""
     if isinstance(operand, _ndarray):
         return plain_array(f"{op.name}: an operand", operand)
     if type(operand) in _NUMBERS or isinstance(operand, np.generic):
@@ -103,26 +103,17 @@ def as_operand(op: Op, operand: Any, position: int = 0) -> Any:
         name = f"{op.arguments[0]}[{position}]" if op.is_variadic else op.arguments[position]
         raise OperandError(f"{op.name}: operand {name!r} is None; it must be a tensor, an array or a number.")
     try:
-        array = _asarray(operand)
+        array = array_beside(operand, beside)
     except NumtapeError:
         raise
     except (ValueError, TypeError) as error:
         raise OperandError(f"{op.name}: {operand!r} is no tensor, array or number ({error}).") from error
-    if array.dtype == np.float64 and _is_plain_list(operand):
-        # Python floats in a list have no dtype of their own, as single ones have none.
-        array = array.astype(default_dtype())
     if array.dtype.kind not in "biufcV":
         hint = " Use numtape.interop.scipy.linear_operator(A) @ x." if hasattr(operand, "tocsr") else ""
         raise OperandError(
             f"{op.name}: an operand of type {type(operand).__name__} is no tensor, array or number.{hint}"
         )
     return array
-
-
-def _is_plain_list(operand: Any) -> bool:
-    if isinstance(operand, list | tuple):
-        return all(map(_is_plain_list, operand))
-    return type(operand) in _NUMBERS
 
 
 def watch_on_use(state: State, value: Value) -> None:

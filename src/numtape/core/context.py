@@ -175,6 +175,15 @@ class Observer:
         """Note that the sweep is over; one that raises just stops."""
 
 
+class Target(weakref.ref["Value"]):
+    """A weak reference to what a reverse sweep began with."""
+
+    __slots__ = ("seed",)
+
+    #: Its cotangent: a copy if that is small, None for ones, or a weak reference to an array or a tensor.
+    seed: Any
+
+
 class Thread:
     """What belongs to a thread for its whole life, shared by all of its states."""
 
@@ -187,8 +196,8 @@ class Thread:
         self.ident = threading.get_ident()
         #: Call site of the last conversion of a tracked tensor to a plain number, for "not connected" errors.
         self.last_exit: tuple[CodeType, int, str] | None = None
-        #: A weak reference to the target of the last reverse sweep, so that a gradient can be explained afterwards.
-        self.last_target: weakref.ref[Value] | None = None
+        #: The target of the last reverse sweep, so that a gradient can be explained afterwards.
+        self.last_target: Target | None = None
         #: The thread's random stream; set on first use by `streams`.
         self.stream: Any = None
         #: While somebody watches `effects`: by id, arrays that hold state, and what they held before.

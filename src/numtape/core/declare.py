@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import tree
 from .._typing import Rule as RuleFunction
-from ..dtypes import HALF_DTYPES, default_dtype, float32, is_float, promote
+from ..dtypes import HALF_DTYPES, float32, float_beside, promote
 from ..errors import ArgumentError, OperandError
 from . import batching
 from .apply import apply
@@ -366,8 +366,7 @@ def _floated(function: Callable[P, R]) -> Callable[P, R]:
         arrays = [x for x in (*args, *kwargs.values()) if isinstance(x, np.ndarray | Value)]
         if not any(_is_whole(x) for x in arrays):
             return function(*args, **kwargs)
-        floats = [np.empty(1, x.dtype) for x in arrays if is_float(x.dtype)]
-        dtype = promote(floats) if floats else default_dtype()
+        dtype = float_beside(arrays)
         args, kwargs = (tree.map(lambda x: x.astype(dtype) if _is_whole(x) else x, part) for part in (args, kwargs))
         return function(*args, **kwargs)
 

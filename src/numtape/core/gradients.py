@@ -12,13 +12,13 @@ import numpy as np
 from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES
 from ..errors import NotConnectedError, OperandError, ShapeError
-from .context import current, entered, settle
+from .context import Target, current, entered, settle
 from .forward import forward
 from .marks import marks
 from .record import Record, describe_site
 from .reverse import Cotangents, Graph, Step, collect, deliver, own_array, reverse
 from .tape import RecordingTape
-from .value import LEAF, Value, wrap, wrap_seed
+from .value import LEAF, Value, array_of, wrap, wrap_seed
 
 
 def link_of(value: Value) -> Any:
@@ -48,6 +48,20 @@ def seed_of(name: str, target: Value, gradient: Any) -> Any:
     return gradient
 
 
+#: A cotangent of so many elements is worth a copy, so that what came of it can be explained.
+_FEW = 256
+
+
+def _described(seed: Any) -> Any:
+    """Return what is kept of the cotangent that a sweep begins with: see `Target.seed`."""
+    array = array_of(seed)
+    if type(array) is not np.ndarray:
+        return None
+    if array.size <= _FEW:
+        return array.copy()
+    return None if (array == 1.0).all() else weakref.ref(seed)
+
+
 def sweep(
     targets: Sequence[Value],
     seeds: Sequence[Any],
@@ -64,7 +78,8 @@ def sweep(
     """Run the reverse sweep from tensors; with `create_graph` its ops are recorded, otherwise it runs on arrays."""
     state = current()
     if targets:
-        state.thread.last_target = weakref.ref(targets[0])
+        last = state.thread.last_target = Target(targets[0])
+        last.seed = _described(seeds[0])
     for observer in state.observers:
         observer.on_targets(targets)
     wanted = None if sources is None else [link_of(source) for source in sources]

@@ -21,7 +21,7 @@ def write_op(target: Any, op: Op, operands: tuple[Any, ...], params: dict[str, A
     state = current()
     required = len(op.arguments) - len(op.operand_defaults)
     operands = tuple(
-        x if isinstance(x, Value) or (x is None and i >= required) else as_operand(op, x, i)
+        x if isinstance(x, Value) or (x is None and i >= required) else as_operand(op, x, i, operands)
         for i, x in enumerate(operands)
     )
     arrays = tuple(x.array if isinstance(x, Value) else x for x in operands)

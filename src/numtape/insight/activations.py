@@ -170,14 +170,16 @@ class Activations(Scope, Observer):
         account = self.ledger.account(record, BACKWARD, "cotangent")
         for array in arrays_in(cotangent):
             self.ledger.enter(array, account)
-        for link in record.inputs:
-            waiting = cotangents.get(link) if isinstance(link, Record | Value) else None
-            if type(link) is Record:
-                for array in arrays_in(waiting):
-                    self.ledger.enter(array, account)
-            elif type(waiting) is np.ndarray:
-                self._of_leaves.append(weakref.ref(buffer_of(waiting)))
+        waiting = [(link, cotangents.get(link)) for link in record.inputs if isinstance(link, Record | Value)]
+        for link, g in waiting:
+            if type(link) is not Record and type(g) is np.ndarray:
+                self._of_leaves.append(weakref.ref(buffer_of(g)))
+        # Before what is new: a sum may have taken the place of what is only a gradient now.
         self._let_leaves_go(cotangents)
+        for link, g in waiting:
+            if type(link) is Record:
+                for array in arrays_in(g):
+                    self.ledger.enter(array, account)
         if any(self._is_new(link) for link in (record, *record.inputs)):
             self._count_restored()
         self.note(BACKWARD, record.op.name)

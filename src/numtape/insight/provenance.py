@@ -82,7 +82,8 @@ def explain_nan(tensor: Any, *, loss: Any = None, gradient: Any = None) -> Expla
     Args:
         tensor: the loss; or a parameter or a tensor that retains its gradient, for its ``.grad``; or that gradient.
         loss: what a gradient is of. By default it is the target of the thread's last backward, while it is held.
-        gradient: the cotangent that the backward of the loss started from; None for ones.
+        gradient: the cotangent that the backward of the loss started from. By default it is that of the thread's last
+            backward, if it was of this loss, and else ones.
 
     Returns:
         An `Explanation`: false if everything is finite.
@@ -120,11 +121,15 @@ def explain_target(target: Any, gradient: Any = None, wanted: Link | None = None
     records = collect([target.node])
     known = values_in_use(records, target)
     if is_current(target) and is_finite(target.array):
-        seed = seed_of("explain_nan", target, gradient)
         delivered = _delivered(target, records)
+        if gradient is None:
+            gradient, is_gone = _last_seed(target)
+            if is_gone:
+                return _FINITE_SO_FAR if delivered and all(map(is_finite, delivered.values())) else _STARTED_ELSEWHERE
+        seed = seed_of("explain_nan", target, gradient)
         origin = search_cotangents(records, seed, known, wanted, delivered=delivered)
         if isinstance(origin, Obstacle) and delivered and wanted is None and all(map(is_finite, delivered.values())):
-            return Explanation("none", _FINITE_SO_FAR)
+            return _FINITE_SO_FAR
         if origin is None and has_hooks(records):
             origin = search_cotangents(records, seed, known, wanted, calls_hooks=True)
     else:
@@ -151,7 +156,15 @@ def _all_finite(records: Sequence[Record]) -> Explanation:
 
 
 #: What is said of a loss whose operands were overwritten since, as an optimizer's step does.
-_FINITE_SO_FAR = "The loss and the gradients that its backward gave are finite; the rest can no longer be looked at."
+_FINITE_SO_FAR = Explanation(
+    "none", "The loss and the gradients that its backward gave are finite; the rest can no longer be looked at."
+)
+#: What is said of a loss whose backward was given a gradient that nobody holds any more.
+_STARTED_ELSEWHERE = Explanation(
+    "unknown",
+    "the backward started from a gradient that was given and is no longer held; what is not finite depends on it.",
+    "give it here, too: nt.explain_nan(loss, gradient=gradient).",
+)
 
 
 def _explain_delivered(target: Value) -> Explanation:
@@ -222,6 +235,15 @@ def _last_target() -> list[Any]:
     reference = current().thread.last_target
     target = None if reference is None else reference()
     return [] if target is None or type(target.node) is not Record else [target]
+
+
+def _last_seed(target: Value) -> tuple[Any, bool]:
+    """Return the cotangent that the thread's last backward of a tensor began with, None for ones; and if it is gone."""
+    last = current().thread.last_target
+    if last is None or last() is not target or last.seed is None:
+        return None, False
+    seed = last.seed if isinstance(last.seed, np.ndarray) else last.seed()
+    return seed, seed is None
 
 
 def _owner_of(target: Value, tensor: Value) -> Any:

@@ -123,7 +123,7 @@ class Trace:
         """Compute an op on values, arrays and numbers, and note it."""
         step = Step(op, operands, params)
         step.record, step.is_backward = self._record, self._is_backward
-        arrays = [_array_of(op, operand, position) for position, operand in enumerate(operands)]
+        arrays = [_array_of(op, operands, position) for position in range(len(operands))]
         probe = self._probes.setdefault(op, _Probe(op))
         out = compute(probe.op, arrays, params)
         step.seen, step.raw = probe.seen, probe.raw
@@ -279,12 +279,13 @@ class _Probe:
         return self.raw
 
 
-def _array_of(op: Op, operand: Any, position: int) -> Any:
+def _array_of(op: Op, operands: Sequence[Any], position: int) -> Any:
+    operand = operands[position]
     if isinstance(operand, Traced):
         return operand.content
     if isinstance(operand, Value):
         return operand.array
-    return None if operand is None else as_operand(op, operand, position)
+    return None if operand is None else as_operand(op, operand, position, operands)
 
 
 def _hooked(hooks: dict[int, Any], g: Any) -> Any:

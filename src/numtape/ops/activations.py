@@ -14,8 +14,9 @@ from .bounds import minimum
 from .exponential import _bell as bell
 from .exponential import _logistic as logistic
 from .exponential import exp, sigmoid
-from .rectifiers import as_array, slope
+from .rectifiers import slope
 from .samples import SHAPES, rejected, sample, unary_samples, values
+from .shapes import as_array
 from .trigonometric import tanh
 
 #: The fixed points of selu: outputs keep mean 0 and variance 1.

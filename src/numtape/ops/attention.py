@@ -10,9 +10,9 @@ from ..core.declare import composed
 from ..errors import DtypeError, OperandError, ShapeError
 from .arithmetic import mul
 from .matrices import matmul
-from .rectifiers import as_array
 from .samples import rejected, sample, values
 from .selection import where
+from .shapes import as_array, as_arrays
 from .softmax import softmax
 
 
@@ -114,13 +114,13 @@ def scaled_dot_product_attention(
         >>> nt.scaled_dot_product_attention(query, key, np.array([[1.0], [2.0]]))
         array([[1.]])
     """
-    query, key, value = as_array(query), as_array(key), as_array(value)
+    query, key, value = as_arrays(query, key, value)
     _check_sides(query.shape, key.shape, value.shape)
     factor: Any = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else _as_factor(scale)
     scores = matmul(mul(query, factor), key.swapaxes(-1, -2))
     takes_part: Any = np.tri(*scores.shape[-2:], dtype=np.bool_) if is_causal else None
     if attn_mask is not None:
-        attn_mask = as_array(attn_mask)
+        attn_mask = as_array(attn_mask, query)
         _check_mask(attn_mask, scores.shape)
         array: Any = getattr(attn_mask, "array", attn_mask)
         if array.dtype == bool:

@@ -11,8 +11,9 @@ from .arithmetic import add, mul, sub
 from .bounds import maximum
 from .exponential import log, log1p, sigmoid, softplus
 from .loss_reductions import as_pair, check_reduction, check_same_shape, check_signs, reduce, reduced
-from .rectifiers import as_array, relu
+from .rectifiers import relu
 from .samples import PAIRS, SHAPES, rejected, sample, values
+from .shapes import as_array, as_arrays
 
 #: No probability costs more than this, also that of 0 where 1 is wanted.
 _MOST = 100.0
@@ -22,7 +23,7 @@ def _weighted(name: str, prediction: str, loss: Array, weight: Array) -> Array:
     """Return losses times a weight that broadcasts to their shape."""
     if weight is None:
         return loss
-    weight = as_array(weight)
+    weight = as_array(weight, loss)
     check_fits(name, prediction, loss.shape, "weight", weight.shape)
     return loss * weight
 
@@ -226,7 +227,7 @@ def bce_with_logits_loss(
     if pos_weight is None:
         loss = _bce_of_logits(logits, target)
     else:
-        pos_weight = as_array(pos_weight)
+        pos_weight = as_array(pos_weight, logits)
         check_fits(name, "logits", logits.shape, "pos_weight", pos_weight.shape)
         # w t softplus(-x) + (1 - t) softplus(x), with softplus(x) = x + softplus(-x)
         factor = add(mul(sub(pos_weight, 1.0), target), 1.0)
@@ -279,7 +280,7 @@ def hinge_loss(prediction: Array, target: Array, reduction: str = "mean") -> Arr
         >>> nt.hinge_loss(np.array([0.5, -2.0]), np.array([1, -1]))
         array(0.25)
     """
-    prediction, target = as_array(prediction), as_array(target)
+    prediction, target = as_arrays(prediction, target)
     check_same_shape("hinge_loss", prediction=prediction, target=target)
     check_reduction("hinge_loss", reduction)
     check_signs("hinge_loss", target)

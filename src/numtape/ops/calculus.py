@@ -1,7 +1,6 @@
 """Differences and integrals of sampled functions."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 from typing import cast as cast_type
 
@@ -22,7 +21,7 @@ from .padding import pad_zeros
 from .reductions import sum
 from .samples import rejected, sample, values
 from .scans import cumsum
-from .shapes import axes_of, axis_of, broadcast_to, reshape, shape_of
+from .shapes import axes_of, axis_of, broadcast_to, reshape, shape_of, without_lists
 
 
 def _part(x: Array, axis: int, start: int | None, end: int | None) -> Array:
@@ -30,11 +29,11 @@ def _part(x: Array, axis: int, start: int | None, end: int | None) -> Array:
     return x[(*(slice(None),) * axis, slice(start, end))]
 
 
-def _array(x: Array) -> Array:
-    """Return what may be a list as an array of floats, of the default dtype if it has none of its own."""
+def _array(x: Array, *beside: Any) -> Array:
+    """Return what may be a list as an array of floats, of the dtype of others or the default one if it has none."""
     if isinstance(x, Value | np.ndarray):
         return x
-    array = np.asarray(as_operand(cast_type(Op, registry["diff"]), x))
+    array = np.asarray(as_operand(cast_type(Op, registry["diff"]), x, 0, beside))
     return array if is_float(array.dtype) else array.astype(default_dtype())
 
 
@@ -221,14 +220,13 @@ def gradient(x: Array, *spacing: Array, axis: Axis = None, edge_order: int = 1) 
         >>> nt.gradient(np.array([0.0, 1.0, 4.0, 9.0]))
         array([1., 2., 4., 5.])
     """
-    x = _array(x)
+    x, *steps = without_lists(_array(x, *spacing), *(spacing or (1.0,)))
     shape = shape_of(x)
     axes = tuple(range(len(shape))) if axis is None else axes_of("gradient", axis, shape)
     if edge_order not in (1, 2):
         raise ArgumentError(f"gradient: edge_order is {edge_order}; it is 1 or 2.")
-    steps: Sequence[Array] = spacing or (1.0,)
     if len(steps) == 1 and not shape_of(steps[0]):
-        steps = tuple(steps) * len(axes)
+        steps = steps * len(axes)
     if len(steps) != len(axes):
         raise ArgumentError(
             f"gradient: {len(steps)} spacings were given for {len(axes)} axes; give none, one number, or one for each "
@@ -244,7 +242,7 @@ def _trapezoids(name: str, y: Array, x: Array, dx: Array, axis: int) -> Array:
     sums = _part(y, axis, 1, None) + _part(y, axis, None, -1)
     if x is None:
         return sums * (dx * 0.5)
-    x = in_dtype_of(y, _array(x))
+    x = in_dtype_of(y, _array(x, y))
     lengths = shape_of(x)
     if len(lengths) == 1:
         if lengths != (shape[axis],):
@@ -300,7 +298,7 @@ def trapezoid(y: Array, x: Array = None, dx: Array = 1.0, axis: int = -1) -> Arr
         >>> nt.trapezoid(np.array([0.0, 1.0, 2.0]), dx=0.5)
         array(1.)
     """
-    y = _array(y)
+    y = _array(y, x)
     place = axis_of("trapezoid", axis, shape_of(y))
     return sum(_trapezoids("trapezoid", y, x, dx, place), axis=place)
 
@@ -363,7 +361,7 @@ def cumulative_trapezoid(
     """
     if initial:
         raise ArgumentError(f"cumulative_trapezoid: initial is {initial}; it is None, or 0 to start with a zero.")
-    y = _array(y)
+    y = _array(y, x)
     shape = shape_of(y)
     place = axis_of("cumulative_trapezoid", axis, shape)
     out = cumsum(_trapezoids("cumulative_trapezoid", y, x, dx, place), axis=place)

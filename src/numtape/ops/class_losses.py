@@ -16,10 +16,11 @@ from .arithmetic import div, neg
 from .bounds import maximum
 from .exponential import log
 from .loss_reductions import check_reduction, reduce
-from .rectifiers import as_array, as_constant, as_number
+from .rectifiers import as_constant, as_number
 from .reductions import sum
 from .samples import Rejected, Sample, rejected, sample, values
 from .selection import where
+from .shapes import as_array, as_arrays
 from .softmax import lane_max, lane_sum, log_softmax, softmax
 
 
@@ -291,7 +292,7 @@ def _nll(
     reduction: str,
 ) -> Array:
     """Return the cross-entropy of log-probabilities and class indices."""
-    target, weight = as_constant(name, "target", target), None if weight is None else as_array(weight)
+    target, weight = as_constant(name, "target", target), None if weight is None else as_array(weight, log_probs)
     shape, dtype = log_probs.shape, log_probs.dtype
     _check_classes(name, log_probs_name, shape, target, weight, ignore_index)
     axis = _class_axis(shape)
@@ -426,7 +427,7 @@ def cross_entropy_loss(
         >>> nt.cross_entropy_loss(np.array([[2.0, 0.0], [0.0, 2.0]]), np.array([0, 0]), reduction="none")
         array([0.12692801, 2.12692801])
     """
-    logits, target = as_array(logits), as_array(target)
+    logits, target = as_arrays(logits, target)
     check_reduction("cross_entropy_loss", reduction)
     label_smoothing = as_number("cross_entropy_loss", "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -462,7 +463,7 @@ def _cross_entropy_of_distributions(
         target = target * (1.0 - label_smoothing) + label_smoothing / shape[axis]
     product = log_probs * target
     if weight is not None:
-        weight = as_array(weight)
+        weight = as_array(weight, log_probs)
         if weight.shape != (shape[axis],):
             raise ShapeError(
                 f"cross_entropy_loss: weight has shape {weight.shape}; it must hold one number for each of "

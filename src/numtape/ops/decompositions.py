@@ -15,6 +15,7 @@ from .joining import concat
 from .matrices import matmul
 from .samples import rejected, sample, values
 from .selection import where
+from .shapes import as_array
 from .systems import (
     check_square,
     cubic_cost,
@@ -244,7 +245,7 @@ def qr(x: Array, mode: str = "reduced") -> Any:
     """
     if mode not in ("reduced", "r"):
         raise ArgumentError(f"qr: mode is {mode!r}; modes are 'reduced' (q and r) and 'r' (r only).")
-    x = x if hasattr(x, "shape") else np.asarray(x)
+    x = as_array(x)
     if len(x.shape) < 2:
         raise ShapeError(f"qr: x has shape {x.shape}; a matrix has two axes, a stack of them more.")
     rows, columns = x.shape[-2:]

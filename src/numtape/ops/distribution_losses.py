@@ -11,10 +11,10 @@ from .arithmetic import div
 from .casting import stop_gradient
 from .exponential import exp, log, xlogy
 from .loss_reductions import as_pair, check_reduction, check_same_shape, pair_samples, reduce, reduced
-from .rectifiers import as_array
 from .reductions import sum
 from .samples import SHAPES, rejected, sample, values
 from .selection import where
+from .shapes import as_array
 
 
 def _kl_div_reference(prediction: Array, target: Array, reduction: str = "mean", log_target: bool = False) -> Array:
@@ -196,7 +196,7 @@ def gaussian_nll_loss(
         array(2.)
     """
     prediction, target = as_pair(prediction, target)
-    var = as_array(var)
+    var = as_array(var, prediction)
     check_same_shape("gaussian_nll_loss", prediction=prediction, target=target)
     shape = prediction.shape
     shared = (*shape[:-1], 1) if shape else ()

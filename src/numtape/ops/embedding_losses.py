@@ -7,9 +7,10 @@ from ..core.declare import composed
 from ..errors import ArgumentError, ShapeError
 from .arithmetic import abs
 from .loss_reductions import check_reduction, check_same_shape, check_signs, reduce, reduced
-from .rectifiers import as_array, as_number, relu
+from .rectifiers import as_number, relu
 from .samples import rejected, sample, values
 from .selection import where
+from .shapes import as_arrays
 
 
 def _cosine(a: Array, b: Array) -> Array:
@@ -76,7 +77,7 @@ def cosine_embedding_loss(a: Array, b: Array, target: Array, margin: float = 0.0
         >>> nt.cosine_embedding_loss(np.array([1.0, 0.0]), np.array([0.0, 2.0]), np.array(1))
         array(1.)
     """
-    a, b, target = as_array(a), as_array(b), as_array(target)
+    a, b, target = as_arrays(a, b, target)
     check_same_shape("cosine_embedding_loss", a=a, b=b)
     check_reduction("cosine_embedding_loss", reduction)
     if target.shape != a.shape[:-1] or not a.shape:
@@ -171,7 +172,7 @@ def triplet_loss(
         >>> float(nt.triplet_loss(anchor, positive, negative, eps=0.0))
         2.0
     """
-    anchor, positive, negative = as_array(anchor), as_array(positive), as_array(negative)
+    anchor, positive, negative = as_arrays(anchor, positive, negative)
     check_same_shape("triplet_loss", anchor=anchor, positive=positive, negative=negative)
     check_reduction("triplet_loss", reduction)
     p = as_number("triplet_loss", "p", p)

@@ -12,7 +12,7 @@ from ..core.op import Op, Structure
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
 from .reshaping import atleast_1d, atleast_2d, unsqueeze
 from .samples import rejected, sample, values
-from .shapes import axis_of, broadcast_to, reshape, shape_of
+from .shapes import axis_of, broadcast_to, reshape, shape_of, without_lists
 
 
 def along(axis: int, part: Any) -> tuple[Any, ...]:
@@ -176,7 +176,7 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
     found = list(arrays)
     if not found:
         raise ArgumentError(f"{name}: the sequence is empty; give at least one tensor or array.")
-    return found
+    return without_lists(*found)
 
 
 @composed(

@@ -16,6 +16,7 @@ from .norms import norm
 from .reductions import sum as total
 from .samples import rejected, sample, values
 from .selection import where
+from .shapes import as_array, as_arrays
 from .spectra import diagonal_matrices, svdvals
 from .systems import check_matrix, check_square, cubic_cost, inv, matrices_with, run, square_rejected, transposed
 
@@ -354,8 +355,7 @@ def lstsq(a: Array, b: Array, rcond: float | None = None) -> Array:
         >>> nt.lstsq(np.array([[1.0], [1.0]]), np.array([1.0, 3.0])).round(12)
         array([2.])
     """
-    a = a if hasattr(a, "shape") else np.asarray(a)
-    b = b if hasattr(b, "shape") else np.asarray(b)
+    a, b = as_arrays(a, b)
     rows = b.shape[0 if len(b.shape) == 1 else -2] if b.shape else None
     if len(a.shape) < 2 or rows != a.shape[-2]:
         raise ShapeError(
@@ -411,7 +411,7 @@ def matrix_power(x: Array, n: int) -> Array:
         array([[1., 3.],
                [0., 1.]])
     """
-    x = x if hasattr(x, "shape") else np.asarray(x)
+    x = as_array(x)
     if not isinstance(n, int | np.integer):
         raise ArgumentError(f"matrix_power: n is {n}; powers of matrices are integers.")
     if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
@@ -470,7 +470,7 @@ def matrix_norm(x: Array, ord: Any = "fro", keepdims: bool = False) -> Array:
         >>> nt.matrix_norm(np.array([[3.0, 0.0], [0.0, -4.0]]), ord="nuc")
         array(7.)
     """
-    x = x if hasattr(x, "shape") else np.asarray(x)
+    x = as_array(x)
     if len(x.shape) < 2:
         raise ShapeError(f"matrix_norm: x has shape {x.shape}; a matrix has two axes, a stack of them more.")
     if ord not in _ORDERS:

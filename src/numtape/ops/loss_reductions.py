@@ -6,9 +6,9 @@ import numpy as np
 
 from .._typing import Array
 from ..errors import ArgumentError, ShapeError
-from .rectifiers import as_array
 from .reductions import mean, sum
 from .samples import SHAPES, rejected, sample, values
+from .shapes import as_array, as_arrays
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -33,7 +33,7 @@ def check_same_shape(name: str, **operands: Array) -> None:
 
 def as_pair(prediction: Array, target: Array) -> tuple[Array, Array]:
     """Return a prediction and its target as arrays or tensors; integers beside floats become floats of their dtype."""
-    prediction, target = as_array(prediction), as_array(target)
+    prediction, target = as_arrays(prediction, target)
     if target.dtype.kind in "biu" and prediction.dtype.kind not in "biu":
         target = target.astype(prediction.dtype)
     return prediction, target

@@ -15,8 +15,9 @@ from ..errors import ShapeError
 from ..kernels import providers
 from .arithmetic import mul
 from .contractions import shape_of, tensordot
-from .products import as_array, flat, moved_axis
+from .products import flat, moved_axis
 from .samples import rejected, sample, values
+from .shapes import as_arrays
 
 #: From so many products on BLAS makes them faster than a product that broadcasts.
 _LEAST_OUTER = 2**14
@@ -344,6 +345,7 @@ def vdot(a: Array, b: Array) -> Array:
             f"vdot: a has shape {a_shape} with {math.prod(a_shape)} elements and b has shape {b_shape} with "
             f"{math.prod(b_shape)}; both must have as many."
         )
+    a, b = as_arrays(a, b)
     return matmul(flat(a), flat(b))
 
 
@@ -379,7 +381,7 @@ def vecdot(a: Array, b: Array, axis: int = -1) -> Array:
         >>> nt.vecdot(np.ones((2, 3)), np.ones((2, 3)))
         array([3., 3.])
     """
-    a, b = as_array(a), as_array(b)
+    a, b = as_arrays(a, b)
     if not a.shape or not b.shape or a.shape[axis] != b.shape[axis]:
         raise ShapeError(
             f"vecdot: a has shape {a.shape} and b has shape {b.shape}; axis {axis} must have one length in both."

@@ -18,10 +18,10 @@ from ..kernels.sums import add_reduce, dot_channels
 from . import row_normalisation as row_normalisation
 from .arithmetic import add, mul, sub
 from .casting import cast
-from .rectifiers import as_array, as_constant, as_number
+from .rectifiers import as_constant, as_number
 from .row_normalisation import is_far, layer_norm_rows
 from .samples import rejected, sample, values
-from .shapes import broadcast_to
+from .shapes import as_array, broadcast_to
 
 
 def _channels(x: Array) -> Array:

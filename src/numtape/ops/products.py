@@ -1,7 +1,6 @@
 """Products of elements: of each with each (outer, kron), and the cross product of vectors."""
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -14,12 +13,7 @@ from ..errors import ShapeError
 from .arithmetic import mul
 from .contractions import shape_of
 from .samples import rejected, sample, values
-from .shapes import permute
-
-
-def as_array(x: Any) -> Any:
-    """Return numbers and lists as arrays, and arrays and tensors as they are."""
-    return x if hasattr(x, "shape") else np.asarray(x)
+from .shapes import as_array, as_arrays, permute
 
 
 def flat(x: Array) -> Array:
@@ -51,7 +45,11 @@ def outer(a: Array, b: Array) -> Array:
     """
     a_shape, b_shape = shape_of(a), shape_of(b)
     # A number stays one, so that it does not decide the dtype.
-    product = mul(flat(a)[:, None], flat(b)) if a_shape and b_shape else mul(a, b)
+    if a_shape and b_shape:
+        a, b = as_arrays(a, b)
+        product = mul(flat(a)[:, None], flat(b))
+    else:
+        product = mul(a, b)
     return product.reshape((math.prod(a_shape), math.prod(b_shape)))
 
 
@@ -79,7 +77,7 @@ def kron(a: Array, b: Array) -> Array:
     """
     if not shape_of(a) or not shape_of(b):
         return mul(a, b)
-    a, b = as_array(a), as_array(b)
+    a, b = as_arrays(a, b)
     ndim = max(len(a.shape), len(b.shape))
     a_lengths = (1,) * (ndim - len(a.shape)) + a.shape
     b_lengths = (1,) * (ndim - len(b.shape)) + b.shape
@@ -184,5 +182,6 @@ def cross(a: Array, b: Array, axisa: int = -1, axisb: int = -1, axisc: int = -1,
     """
     if axis is not None:
         axisa = axisb = axisc = axis
-    out = _cross(moved_axis(as_array(a), axisa, -1), moved_axis(as_array(b), axisb, -1))
+    a, b = as_arrays(a, b)
+    out = _cross(moved_axis(a, axisa, -1), moved_axis(b, axisb, -1))
     return moved_axis(out, -1, axisc)

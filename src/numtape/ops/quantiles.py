@@ -14,7 +14,7 @@ from ..errors import ArgumentError, AxisError
 from .reductions import mean
 from .samples import distinct, rejected, sample, values
 from .selection import where
-from .shapes import broadcast_to, permute
+from .shapes import as_array, broadcast_to, permute
 from .sorting import ranked
 
 _KINKS = "where elements of the middle ranks are equal; the derivative follows one of the orders"
@@ -42,7 +42,7 @@ def _lanes_last(x: Array, axes: tuple[int, ...]) -> Array:
 
 def _quantile(name: str, x: Array, levels: Any, axis: Axis, keepdims: bool) -> Array:
     """Return the quantiles at an array of levels, interpolated between the two elements next to each."""
-    x = x if hasattr(x, "shape") else np.asarray(x)
+    x = as_array(x)
     axes = _axes_of(name, x.shape, axis)
     lanes = _lanes_last(x, axes)
     length = lanes.shape[-1]

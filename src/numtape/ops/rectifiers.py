@@ -13,11 +13,7 @@ from ..dtypes import plain_array
 from ..errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
 from .samples import SHAPES, rejected, sample, unary_samples, values
 from .selection import where
-
-
-def as_array(x: Array) -> Array:
-    """Return a tensor or an array as it is, and anything else as an array."""
-    return x if isinstance(x, Value | np.ndarray) else np.asarray(x)
+from .shapes import as_arrays
 
 
 def as_constant(name: str, argument: str, x: Array) -> Any:
@@ -150,7 +146,7 @@ def prelu(x: Array, weight: Array) -> Array:
         >>> nt.prelu(np.array([[-1.0, -1.0]]), np.array([0.1, 0.2]))
         array([[-0.1, -0.2]])
     """
-    x, weight = as_array(x), as_array(weight)
+    x, weight = as_arrays(x, weight)
     x_shape, weight_shape = x.shape, weight.shape
     if math.prod(weight_shape) == 1:
         if weight_shape:

@@ -9,9 +9,9 @@ from .._typing import Array, NDArray
 from ..core.declare import composed, differentiable
 from ..errors import ShapeError
 from ..kernels.sums import add_reduce, weighted_sum
-from .rectifiers import as_array, as_number
+from .rectifiers import as_number
 from .samples import rejected, sample, values
-from .shapes import broadcast_to
+from .shapes import as_array, broadcast_to
 
 
 def _rows(x: Array, axes: int) -> Array:

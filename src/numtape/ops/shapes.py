@@ -10,6 +10,8 @@ import numpy as np
 from .._typing import Array, Shape
 from ..core.declare import composed, face_of, linear, runner
 from ..core.op import Op, Structure
+from ..core.value import Value
+from ..dtypes import array_beside
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
 from ..kernels.views import broadcast_view
 from .samples import rejected, sample, values
@@ -21,6 +23,21 @@ R = TypeVar("R")
 def shape_of(x: Array) -> Shape:
     """Return the shape of a tensor, an array, a number or a nested list."""
     return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
+
+
+def as_array(x: Any, *beside: Any) -> Any:
+    """Return numbers and lists beside other operands as arrays, and arrays and tensors as they are."""
+    return x if isinstance(x, Value | np.ndarray) else array_beside(x, beside)
+
+
+def as_arrays(*operands: Any) -> tuple[Any, ...]:
+    """Return operands as arrays or tensors; lists take their dtype from the others."""
+    return tuple(as_array(x, *operands) for x in operands)
+
+
+def without_lists(*operands: Any) -> list[Any]:
+    """Return operands with arrays for lists, which take their dtype from the others."""
+    return [array_beside(x, operands) if isinstance(x, list | tuple) else x for x in operands]
 
 
 def axis_of(name: str, axis: Any, shape: Shape, ndim: int | None = None) -> int:

@@ -13,7 +13,7 @@ from .comparisons import greater, less
 from .padding import pad_zeros
 from .samples import rejected, sample, values
 from .selection import where
-from .shapes import shape_of
+from .shapes import shape_of, without_lists
 from .taking import take
 
 
@@ -74,6 +74,7 @@ def interp(x: Array, xp: Array, fp: Array, left: Array = None, right: Array = No
         >>> nt.interp(np.array([0.5, 3.0]), np.array([0.0, 1.0, 2.0]), np.array([0.0, 10.0, 30.0]))
         array([ 5., 30.])
     """
+    x, xp, fp = without_lists(x, xp, fp)
     points = shape_of(xp)
     if len(points) != 1 or points != shape_of(fp) or not points[0]:
         raise ShapeError(

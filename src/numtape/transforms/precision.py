@@ -113,7 +113,7 @@ class Casting(Scope):
         replaced = list(operands)
         for i in positions:
             if isinstance(operands[i], list | tuple):
-                replaced[i] = as_operand(op, operands[i], i)
+                replaced[i] = as_operand(op, operands[i], i, operands)
         given = [i for i in positions if getattr(replaced[i], "ndim", None) is not None]
         if any(replaced[i].dtype not in _CASTABLE and replaced[i].ndim for i in given):
             return operands, False  # Beside integers and float64 a half number would have too few digits.

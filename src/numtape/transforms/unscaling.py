@@ -134,8 +134,8 @@ def check_not_late(title: str, parameters: Iterable[Value]) -> None:
     for parameter in parameters:
         if marks.is_scaled(gradient_of(parameter)):
             raise GradientError(
-                f"{title}: the gradient of {name_of(parameter)} is scaled, though those of this optimizer were unscaled: "
-                "a backward() or add_param_group() came after that. Call unscale(optimizer) last."
+                f"{title}: the gradient of {name_of(parameter)} is scaled, though those of this optimizer were "
+                "unscaled: a backward() or add_param_group() came after that. Call unscale(optimizer) last."
             )
 
 
