@@ -344,6 +344,8 @@ def as_moved(name: str, kind: str, moved: Any, like: Any, number: int = 0) -> An
     whose = "output" if kind == "cotangent" else "argument"
     if isinstance(moved, np.ndarray) and not moved.dtype.isnative:
         moved = moved.astype(moved.dtype.newbyteorder("="))
+    if isinstance(moved, Value) and moved.dtype.kind in "iu":
+        moved = moved.array  # As an array of integers, which no derivative can depend on.
     if not isinstance(moved, Value):
         array = np.asarray(moved)
         if not is_float(array.dtype) and array.dtype.kind not in "iu":

@@ -351,7 +351,8 @@ def _shaped(inputs: Arguments, row: Sequence[Any], out: Value, is_recorded: bool
             continue
         # A block that is not a part of a larger matrix is nobody else's.
         is_ours = block.base is None and block.dtype == source.dtype
-        array = block.reshape(shape) if is_ours else np.array(block.reshape(shape), source.dtype)
+        with np.errstate(all="ignore"):  # As in the sweeps.
+            array = block.reshape(shape) if is_ours else np.array(block.reshape(shape), source.dtype)
         if is_recorded or isinstance(leaf, Value):
             results.append(wrap(source.plain, array))
         else:

@@ -175,6 +175,28 @@ def test_memory_is_at_most_three_times_the_result(mode, order):
     assert peak <= 3 * result.nbytes
 
 
+@pytest.mark.parametrize(("dtype", "large"), [("float32", 6e23), ("float64", 1e200), ("float64", 1e160)])
+@pytest.mark.parametrize("mode", ["forward", "reverse", "mixed", "auto"])
+def test_what_is_too_small_on_one_side_of_the_cut_is_not_lost(mode, dtype, large):
+    weights = np.ones(50, dtype)
+    jacobian = nt.jacobian(lambda x: (x * large / large / large).sum() * large * weights, mode=mode)
+    np.testing.assert_allclose(jacobian(np.ones(50, dtype)), 1.0, rtol=1e-6 if dtype == "float32" else 1e-15)
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse", "mixed"])
+def test_sweeps_overflow_without_a_word(mode):
+    with np.errstate(all="raise"):
+        found = nt.jacobian(lambda x: (x * 1e200).sum() * np.full(2, 1e200), mode=mode)(np.full(2, 1e-300))
+        halves = nt.jacobian(lambda x: x.astype("float32") * 1e5, mode=mode)(np.ones(1, np.float16))
+    assert found.tolist() == [[np.inf, np.inf]] * 2
+    assert halves.tolist() == [[np.inf]]
+
+
+def test_gradients_of_halves_overflow_without_a_word():
+    with np.errstate(all="raise"):
+        assert nt.grad(lambda x: (x.astype("float32") * 1e5).sum())(np.ones(1, np.float16)).tolist() == [np.inf]
+
+
 def test_an_infinite_derivative_at_the_cut_stays_where_it_is():
     weights = np.ones((50, 2))
     x = np.r_[np.zeros(25), np.ones(25)]

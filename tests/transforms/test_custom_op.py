@@ -480,3 +480,16 @@ def test_a_rule_that_copies_what_it_gets_is_named_where_that_cannot_be():
     assert nt.grad(lambda x: doubled(x).sum())(np.ones(2)).tolist() == [2.0, 2.0]
     with pytest.raises(nt.errors.NotDifferentiableError, match="doubled: the vjp rule of argument 'x' runs on tensors"):
         nt.jvp(doubled, np.ones(2), np.ones(2))
+
+
+def test_a_rule_may_return_a_list_in_every_mode_and_order():
+    @nt.custom_op(vjp={"x": lambda g: [part * 2.0 for part in g]})
+    def twice(x, /):
+        return x * 2.0
+
+    def loss(x):
+        return (twice(x) ** 2).sum()
+
+    assert nt.grad(loss)(X).tolist() == (8.0 * X).tolist()
+    assert nt.hessian(loss)(X).tolist() == np.diag(np.full(X.shape, 8.0)).tolist()
+    assert nt.hvp(loss, X, np.ones(X.shape)).tolist() == np.full(X.shape, 8.0).tolist()

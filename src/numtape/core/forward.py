@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .._typing import Underflow
 from ..dtypes import HALF_DTYPES, float32
 from .apply import PICK, apply
 from .context import FREED, PAST
@@ -34,6 +35,7 @@ def forward(
     *,
     cls: type[Value] | None = None,
     ends: Set[Link] = frozenset(),
+    under: Underflow = "ignore",
 ) -> list[Any]:
     """Return the tangents of the targets, given those of some sources; None for a target that does not depend on them.
 
@@ -42,6 +44,7 @@ def forward(
         targets: the links whose tangents are wanted.
         cls: the tensor class to run the rules on, so that they are recorded; None to run them on arrays.
         ends: records that are not computed from others here: they have the tangents of their seeds, or none.
+        under: what is done where numbers become too small.
     """
     records = graph_of(targets, ends)[0]
     records.reverse()
@@ -54,7 +57,7 @@ def forward(
             raise_streamed(record)
     reader = Reader(cls, records)
     with reader:
-        push_all(records, tangents, reader, _last_reads(records, targets))
+        push_all(records, tangents, reader, _last_reads(records, targets), under=under)
     return [tangents.get(link) for link in targets]
 
 
@@ -64,6 +67,7 @@ def push_all(
     reader: Reader,
     last_reads: dict[Record, list[Link]] | None = None,
     find: Callable[[Link], Any] | None = None,
+    under: Underflow = "ignore",
 ) -> None:
     """Push tangents through records, oldest first: for each record that one reaches, its own joins `tangents`.
 
@@ -73,7 +77,7 @@ def push_all(
     get = tangents.get
     read = reader.operand
     alive = None
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore", under=under):
         for record in records:
             if record in tangents:  # A source in the midst of the graph.
                 continue

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .._typing import Underflow
 from ..errors import NotDifferentiableError
 from .batching import Batched
 from .forward import forward
@@ -75,7 +76,8 @@ class Path:
         width = self.inputs - sum(sizes[link] for link in self.sources if link not in self._last_reads)
         widths = [width]
         for record, ended in zip(self.records, ends, strict=True):
-            width += sizes[record] - ended
+            # What is read on the way to other sources alone is no part of a cut.
+            width += (sizes[record] if record in self._last_reads else 0) - ended
             widths.append(width)
         return widths
 
@@ -128,7 +130,13 @@ class Sweeper:
         self.join = join
         self.chunk_size = chunk_size
 
-    def forward(self, sources: Sequence[Link], targets: Sequence[Link], are_independent: bool = False) -> list[Any]:
+    def forward(
+        self,
+        sources: Sequence[Link],
+        targets: Sequence[Link],
+        are_independent: bool = False,
+        under: Underflow = "ignore",
+    ) -> list[Any]:
         """Return for each target a matrix with a column for each element of the sources; None if unconnected.
 
         Sources that are computed from one another can be taken as independent variables.
@@ -138,19 +146,19 @@ class Sweeper:
         pieces = [_Pieces(self, 1, count) for _ in targets]
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
-            arrived = forward(self._seeds(sources, first, size), targets, cls=self.cls, ends=ends)
+            arrived = forward(self._seeds(sources, first, size), targets, cls=self.cls, ends=ends, under=under)
             # Nothing of one chunk is held while the next is swept.
             for piece in reversed(pieces):
                 piece.put(arrived.pop(), first, size)
         return [piece.joined() for piece in pieces]
 
-    def reverse(self, targets: Sequence[Link], sources: Sequence[Link]) -> list[Any]:
+    def reverse(self, targets: Sequence[Link], sources: Sequence[Link], under: Underflow = "ignore") -> list[Any]:
         """Return for each source a matrix with a row for each element of the targets; None if unconnected."""
         count = sum(map(size_of, targets))
         pieces = [_Pieces(self, 0, count) for _ in sources]
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
-            found = reverse(self._seeds(targets, first, size), sources, cls=self.cls)
+            found = reverse(self._seeds(targets, first, size), sources, cls=self.cls, under=under)
             for piece, source in zip(pieces, sources, strict=True):
                 piece.put(found.pop(source, None), first, size)
             del found
@@ -244,9 +252,13 @@ def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
                 f"{bent.op.name}: a mixed sweep multiplies by its pull function, which may not be linear; use "
                 "reverse mode."
             )
-    after = sweeper.forward(cut.links, path.targets, are_independent=True)
-    before = sweeper.reverse(cut.links, path.sources)
-    if not all(np.isfinite(array_of(matrix)).all() for matrix in (*after, *before) if matrix is not None):
-        # An infinite derivative would meet zeros in the product, and spoil what a sweep keeps apart.
+    underflows: list[str] = []
+    with np.errstate(call=lambda kind, flag: underflows.append(kind)):
+        after = sweeper.forward(cut.links, path.targets, are_independent=True, under="call")
+        before = sweeper.reverse(cut.links, path.sources, under="call")
+    if underflows or not all(np.isfinite(array_of(matrix)).all() for matrix in (*after, *before) if matrix is not None):
+        # An infinite derivative would meet zeros in the product, and spoil what a sweep keeps apart. What is too small
+        # in one half may have been made large by the other.
         return by_reverse(path, sweeper)
-    return [[None if a is None or b is None else a @ b for b in before] for a in after]
+    with np.errstate(all="ignore"):
+        return [[None if a is None or b is None else a @ b for b in before] for a in after]

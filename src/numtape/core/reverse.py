@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .._typing import NDArray
+from .._typing import NDArray, Underflow
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ClosedError, GradientError, ShapeError, StreamedError
 from ..kernels.sums import FEW, MOST_LABELS, add_reduce
@@ -80,6 +80,7 @@ def reverse(
     ends: Set[Link] = frozenset(),
     graph: Graph | None = None,
     way: Way | None = None,
+    under: Underflow = "ignore",
 ) -> Cotangents:
     """Return the cotangents of the sources, given those of some targets.
 
@@ -94,6 +95,7 @@ def reverse(
         ends: records that the sweep does not go past, as if they were leaves.
         graph: that of the targets, if the caller has it.
         way: that from the graph to the sources, if the caller has it.
+        under: what is done where numbers become too small.
     """
     wanted = None if sources is None else set(sources)
     records, leaves = graph_of([link for link, _ in seeds], ends) if graph is None else graph
@@ -111,7 +113,7 @@ def reverse(
     observers = current().observers
     for observer in observers:
         observer.on_sweep(records)
-    with np.errstate(all="ignore"), reader:
+    with np.errstate(all="ignore", under=under), reader:
         for record in records:
             g = cotangents.pop(record, None)
             if g is None:
@@ -475,4 +477,5 @@ def own_array(array: Any, like: Any) -> NDArray:
         and _getrefcount(array) <= _EXCLUSIVE
     ):
         return array
-    return np.array(array, dtype=like.dtype, order="C", copy=True)
+    with np.errstate(all="ignore"):  # As the sweep that it ends: beyond the range of halves is infinity.
+        return np.array(array, dtype=like.dtype, order="C", copy=True)

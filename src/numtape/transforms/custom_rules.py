@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import tree
 from ..core.batching import Batched
 from ..core.reverse import unbroadcast
 from ..core.value import wrap
+from ..creation import tensor
 from ..errors import ArgumentError, OperandError, ShapeError
 from ..tensors import Tensor
 from .transposing import is_recorded, own, run_on_tape
@@ -129,7 +131,7 @@ class Rule:
         if part is None and self.kind == "jvp":
             return np.zeros(shape)
         if not hasattr(part, "shape") and part is not None:
-            part = np.asarray(part)
+            part = tensor(part) if is_recorded(tree.leaves(part)) else np.asarray(part)
         if part is None or (part.shape != shape and not self._can_fit(part.shape, shape)):
             got = "None" if part is None else f"shape {part.shape}"
             raise ShapeError(f"{self.title} returned {got}; {whose} has shape {shape}, and they must be equal.")
