@@ -14,11 +14,14 @@ from ..core import batching
 from ..core.declare import face_of, linear
 from ..core.op import Op, Structure
 from ..core.terms import Terms, contraction
+from ..dtypes import is_float
 from ..errors import ArgumentError, ShapeError
 from ..kernels.sums import add_reduce
+from .diagonals import diagonal
+from .reductions import sum
 from .samples import rejected, sample, values
 from .selection import where
-from .shapes import broadcast_to, permute
+from .shapes import as_array, broadcast_to, permute
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -468,7 +471,25 @@ def einsum(subscripts: Any, *operands: Any, optimize: Any = True) -> Array:
     """
     if not isinstance(subscripts, str):
         subscripts, operands = _from_lists((subscripts, *operands))
+    if len(operands) == 1 and is_float((x := as_array(operands[0])).dtype):
+        return _einsum_of_one(subscripts, x)
     return _einsum(operands, subscripts=subscripts)
+
+
+def _einsum_of_one(subscripts: str, x: Array) -> Array:
+    """Return an einsum of one operand, by ops whose derivatives need no values and that return views as NumPy does."""
+    (labels,), output = _parse(subscripts, (len(x.shape),))
+    _lengths((labels,), (x.shape,))
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            first, second = labels.index(label), labels.index(label, labels.index(label) + 1)
+            x = diagonal(x, 0, first, second)
+            labels = labels[:first] + labels[first + 1 : second] + labels[second + 1 :] + label
+    axes = tuple(i for i, label in enumerate(labels) if label not in output)
+    if axes:
+        x = sum(x, axis=axes)
+    kept = [label for label in labels if label in output]
+    return permute(x, [kept.index(label) for label in output])
 
 
 def _from_lists(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:

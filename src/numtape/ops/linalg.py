@@ -10,6 +10,7 @@ from ..core import batching
 from ..core.declare import composed, differentiable, face_of, numpy_faces
 from ..core.op import Structure
 from ..core.value import Lifted, Value, array_of
+from ..dtypes import is_float, widened
 from ..errors import ArgumentError, GradientError, NotDifferentiableError, ShapeError
 from .matrices import matmul
 from .norms import norm
@@ -17,7 +18,7 @@ from .reductions import sum as total
 from .samples import rejected, sample, values
 from .selection import where
 from .shapes import as_array, as_arrays
-from .spectra import diagonal_matrices, svdvals
+from .spectra import diagonal_matrices, svd, svdvals
 from .systems import check_matrix, check_square, cubic_cost, inv, matrices_with, run, square_rejected, transposed
 
 
@@ -301,7 +302,8 @@ def _pinv(x: Array, /, *, rtol: float | None = None) -> Array:
 def pinv(x: Array, rcond: float | None = None, hermitian: bool = False, rtol: float | None = None) -> Array:
     """Return the Moore-Penrose pseudoinverses of matrices.
 
-    The derivative is that along changes of `x` that keep its rank.
+    The derivative is that along changes of `x` that keep its rank. Where `rtol` cuts singular values off that are not
+    zero, it is by way of `svd`.
 
     Args:
         x: of shape (..., m, n); the result has shape (..., n, m).
@@ -313,7 +315,23 @@ def pinv(x: Array, rcond: float | None = None, hermitian: bool = False, rtol: fl
         >>> nt.pinv(np.array([[2.0], [0.0]]))
         array([[0.5, 0. ]])
     """
-    return _pinv(x, rtol=rcond if rtol is None else rtol)
+    rtol = rcond if rtol is None else rtol
+    if rtol is None or not isinstance(x, Value) or not _cuts_off(array_of(x), rtol):
+        return _pinv(x, rtol=rtol)
+    u, s, vh = svd(x)
+    values = array_of(s)
+    is_kept = values > rtol * values[..., :1]
+    inverse = where(is_kept, 1.0 / where(is_kept, s, 1.0), 0.0)
+    return matmul(transposed(vh) * inverse[..., None, :], transposed(u))
+
+
+def _cuts_off(x: NDArray, rtol: float) -> bool:
+    """Say whether a tolerance takes singular values of matrices for zero that are not."""
+    if not is_float(x.dtype) or x.ndim < 2 or not x.size or not np.isfinite(x).all():
+        return False
+    values = np.linalg.svd(x.astype(np.float64), compute_uv=False)
+    parts = values / np.maximum(values[..., :1], np.finfo(np.float64).tiny)
+    return bool(((parts <= rtol) & (parts > max(x.shape[-2:]) * np.finfo(widened(x.dtype)).eps)).any())
 
 
 def _lstsq_reference(a: Any, b: Any) -> Any:
