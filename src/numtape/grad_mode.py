@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +12,8 @@ from .core.context import State, change, current, entered
 from .errors import OperandError
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: Makes what a block is run in.
+Block = Callable[[], AbstractContextManager[Any]]
 
 
 class _GradMode:
@@ -39,7 +42,7 @@ class _GradMode:
         return decorated(type(self).__name__, function, lambda: entered(grad=self._grad))
 
 
-def decorated(name: str, function: F, scope: Callable[[], entered]) -> F:
+def decorated(name: str, function: F, scope: Block) -> F:
     """Return a function, a generator function or a coroutine function that runs in a scope of its own at each call."""
     if not callable(function):
         raise OperandError(
@@ -74,7 +77,7 @@ def decorated(name: str, function: F, scope: Callable[[], entered]) -> F:
     return result
 
 
-def _stepwise(generator: Generator[Any, Any, Any], scope: Callable[[], entered]) -> Generator[Any, Any, Any]:
+def _stepwise(generator: Generator[Any, Any, Any], scope: Block) -> Generator[Any, Any, Any]:
     """Run each step of a generator in a scope of its own, so that none leaks to the caller between steps."""
     step = functools.partial(generator.send, None)
     while True:
@@ -96,7 +99,7 @@ def _stepwise(generator: Generator[Any, Any, Any], scope: Callable[[], entered])
 class _Stepwise:
     """What a decorated coroutine awaits."""
 
-    def __init__(self, coroutine: Any, scope: Callable[[], entered]) -> None:
+    def __init__(self, coroutine: Any, scope: Block) -> None:
         self._steps = _stepwise(coroutine.__await__(), scope)
 
     def __await__(self) -> Generator[Any, Any, Any]:

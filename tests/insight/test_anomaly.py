@@ -217,3 +217,16 @@ def test_gradients_that_overflow_only_when_they_are_added_up_are_found():
         "and the largest float16 is 6.55e+04."
     )
     assert np.isfinite(x.grad.numpy()).all()
+
+
+def test_it_decorates_functions():
+    x = nt.tensor([0.0], requires_grad=True)
+
+    @nt.detect_anomaly()
+    def step(x):
+        nt.sqrt(x).sum().backward()
+
+    with pytest.raises(nt.errors.NonFiniteError, match="the derivative of sqrt by x is inf where x = 0"):
+        step(x)
+    nt.sqrt(x).sum().backward()
+    assert x.grad.tolist() == [np.inf]

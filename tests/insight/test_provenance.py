@@ -544,3 +544,10 @@ def test_after_a_step_and_a_refill_a_finite_loss_with_finite_gradients_is_fine()
     )
     nt.optim.SGD([w], lr=0.1).step()
     assert not nt.explain_nan(loss)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_mean_of_nothing_is_called_so():
+    found = nt.explain_nan(nt.tensor(np.zeros(0), requires_grad=True).mean())
+    assert found.cause == "mean of no elements: x of shape (0,)."
+    assert found.repair == "look at what left none: a selection, a mask or an empty batch."

@@ -13,6 +13,7 @@ from ..core.reader import Reader
 from ..core.record import Record
 from ..core.value import Lifted, Value
 from ..errors import NonFiniteError
+from ..grad_mode import F, decorated
 from .birth import Birth, hooked, is_finite
 from .provenance import Explanation, explain_target, explained
 from .search import Trail, first_of, leaf_hooks
@@ -107,7 +108,7 @@ def _raise_gradient(birth: Birth, records: Sequence[Record]) -> None:
 
 
 class detect_anomaly:
-    """Let every backward in a block raise if its loss or one of its gradients is not finite.
+    """Let every backward in a block or a function raise if its loss or one of its gradients is not finite.
 
     The error names what `nt.explain_nan` names, and has it as its `explanation`. It is raised before anything is added
     to ``.grad``. Ops run as fast as ever; each step of a backward is looked at. Values that are not finite on the way
@@ -141,3 +142,6 @@ class detect_anomaly:
         scope, watch = self._open.pop()
         watch.end()
         scope.__exit__(kind, error, trace)
+
+    def __call__(self, function: F) -> F:
+        return decorated("detect_anomaly", function, detect_anomaly)

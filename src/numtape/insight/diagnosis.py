@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
-from ..core.op import Op
+from ..core.op import Op, shape_of
 from ..core.record import Gone, Record, describe_site, link_name
 from ..core.value import Value
 from ..dtypes import float16, float64
@@ -162,6 +162,11 @@ def _in_forward(birth: Birth) -> Diagnosis:
             f"{name!r} of {source.record.op.name} at {source.record.site}.",
             "if it is a mask, let no row be masked as a whole, or mask with a large finite number (-1e9); otherwise "
             "keep infinities out of the data.",
+        )
+    if any(0 in shape_of(link) for link in birth.record.inputs if link is not None):
+        return (
+            f"{op.name} of no elements: {shown}.",
+            "look at what left none: a selection, a mask or an empty batch.",
         )
     return (
         f"{op.name} is not finite for these operands: {shown}.",

@@ -30,12 +30,13 @@ from .comparisons import (
     logical_xor,
     not_equal,
 )
-from .contractions import einsum, tensordot
+from .contractions import tensordot
 from .convolution import conv1d, conv2d
 from .convolution_core import conv, conv_input, conv_weight
 from .decompositions import cholesky, qr
 from .diagonals import diag, diagonal, trace, tril, triu
 from .distribution_losses import gaussian_nll_loss, kl_div_loss, poisson_nll_loss
+from .einsums import einsum
 from .embedding_losses import cosine_embedding_loss, triplet_loss
 from .exponential import (
     exp,

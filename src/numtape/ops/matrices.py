@@ -14,10 +14,10 @@ from ..core.terms import Terms, contraction
 from ..errors import ShapeError
 from ..kernels import providers
 from .arithmetic import mul
-from .contractions import shape_of, tensordot
+from .contractions import tensordot
 from .products import flat, moved_axis
 from .samples import rejected, sample, values
-from .shapes import as_arrays
+from .shapes import as_arrays, shape_of
 
 #: From so many products on BLAS makes them faster than a product that broadcasts.
 _LEAST_OUTER = 2**14

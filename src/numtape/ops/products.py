@@ -11,9 +11,8 @@ from ..core.op import Structure
 from ..core.terms import Terms, contraction
 from ..errors import ShapeError
 from .arithmetic import mul
-from .contractions import shape_of
 from .samples import rejected, sample, values
-from .shapes import as_array, as_arrays, permute
+from .shapes import as_array, as_arrays, permute, shape_of
 
 
 def flat(x: Array) -> Array:
