@@ -30,8 +30,9 @@ from .arguments import (
 from .core.context import current
 from .core.effects import effects
 from .core.forward import fit
-from .core.gradients import as_tensor, link_of, push_forward, sweep
-from .core.reverse import graph_of, own_array
+from .core.gradients import as_tensor, link_of, ones_like, push_forward, sweep
+from .core.graph import graph_of
+from .core.reverse import own_array
 from .core.streaming import StreamingTape
 from .core.value import Value, array_of, wrap
 from .errors import ArgumentError, ShapeError, StreamedError
@@ -76,8 +77,7 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
         is_recorded = is_tracked or (current().grad and has_others(inputs, graph))
         found: dict[Any, Any] = {}
         if out.node is not None:
-            ones = np.ones(out.shape, out.dtype)
-            found = sweep([out], [ones], inputs.tensors, create_graph=is_recorded, graph=graph)
+            found = sweep([out], [ones_like(out)], inputs.tensors, create_graph=is_recorded, graph=graph)
         is_recorded = stays_recorded(inputs, is_recorded, (out, *found.values()))
         gradients = inputs.results(delivered(inputs, found, is_recorded))
         value = out

@@ -11,8 +11,9 @@ from ._typing import NDArray
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import as_tensor, link_of
+from .core.graph import Graph, graph_of
 from .core.record import Gone, describe_site
-from .core.reverse import Graph, graph_of, own_array
+from .core.reverse import own_array
 from .core.tape import RecordingTape
 from .core.value import LEAF, Lifted, Value, array_of, extras_of, is_seed, update_node, wrap
 from .core.write import version_of
@@ -23,10 +24,15 @@ from .tensors import Tensor
 
 Argnums = int | Sequence[int]
 
+# As tuples: a union would be made anew for each question.
+_INTEGERS = (int, np.integer)
+_ARRAYS = (np.ndarray, np.generic)
+_NUMBERS = (float, int, complex, *_ARRAYS)
+
 
 def argument_numbers(name: str, argnums: Argnums, count: int) -> list[int]:
     """Return which of `count` arguments are named, checked."""
-    numbers = [int(argnums)] if isinstance(argnums, int | np.integer) else list(argnums)
+    numbers = [int(argnums)] if isinstance(argnums, _INTEGERS) else list(argnums)
     for number in numbers:
         if not -count <= number < count:
             raise ArgumentError(
@@ -48,32 +54,33 @@ class Arguments:
     __slots__ = ("args", "given", "has_tensors", "is_single", "tensors", "trees")
 
     def __init__(self, name: str, args: tuple[Any, ...], argnums: Argnums, copies: bool = False) -> None:
-        self.is_single = isinstance(argnums, int | np.integer)
-        numbers = argument_numbers(name, argnums, len(args))
+        self.is_single = isinstance(argnums, _INTEGERS)
         # Writes to an array are not seen: where the graph outlives the call, it holds copies.
-        replaced = list(tree.map(_copied, args) if copies else args)
-        self.trees = [replaced[number] for number in numbers]
-        if numbers and all(argument is None for argument in self.trees):
-            raise OperandError(f"{name}: argument {numbers[0]} is None; there is nothing to differentiate by.")
+        self.args = replaced = list(tree.map(_copied, args) if copies else args)
+        self.trees: list[Any] = []
         self.given: list[Any] = []
         self.tensors: list[Any] = []
-        for number, argument in zip(numbers, self.trees, strict=True):
-            if tree.is_leaf(argument):
-                source = _as_source(name, argument, number)
-                self.given.append(argument)
-                self.tensors.append(source)
-                replaced[number] = source
-            else:
-                leaves = tree.leaves(argument)
-                tensors = [_as_source(name, leaf, number) for leaf in leaves]
-                self.given += leaves
-                self.tensors += tensors
-                replaced[number] = tree.unflatten(argument, tensors)
-        self.args = replaced
+        #: Whether any of the arguments is a tensor, so that results are.
         self.has_tensors = False
-        for leaf in self.given:
-            if isinstance(leaf, Value):
-                self.has_tensors = True
+        numbers = argument_numbers(name, argnums, len(args))
+        for number in numbers:
+            argument = replaced[number]
+            self.trees.append(argument)
+            if tree.is_leaf(argument):
+                replaced[number] = self._add_source(name, argument, number)
+            else:
+                sources = [self._add_source(name, leaf, number) for leaf in tree.leaves(argument)]
+                replaced[number] = tree.unflatten(argument, sources)
+        if not self.given and numbers and all(argument is None for argument in self.trees):
+            raise OperandError(f"{name}: argument {numbers[0]} is None; there is nothing to differentiate by.")
+
+    def _add_source(self, name: str, leaf: Any, number: int) -> Any:
+        if isinstance(leaf, Value):
+            self.has_tensors = True
+        source = _as_source(name, leaf, number)
+        self.given.append(leaf)
+        self.tensors.append(source)
+        return source
 
     def release(self) -> None:
         """Let nobody track the sources any more; sweeps over what was recorded still find them."""
@@ -105,9 +112,7 @@ def _as_source(name: str, leaf: Any, number: int) -> Any:
             return alias(leaf)
         version_of(leaf)
         return _source(leaf.plain, leaf.array, leaf.version)
-    if type(leaf) is not np.ndarray and (
-        isinstance(leaf, bool) or not isinstance(leaf, float | int | complex | np.ndarray | np.generic)
-    ):
+    if type(leaf) is not np.ndarray and (isinstance(leaf, bool) or not isinstance(leaf, _NUMBERS)):
         raise OperandError(
             f"{name}: cannot differentiate by argument {number}, of type {type(leaf).__name__}; arguments are tensors, "
             "arrays, numbers and trees of them."
@@ -143,7 +148,7 @@ def is_tracked_outside(inputs: Arguments) -> bool:
     state = current()
     if not state.grad:
         return False
-    if state.transforms or any(tape.watch_all or tape.watched for tape in state.tapes):
+    if state.transforms or (state.tapes and any(tape.watch_all or tape.watched for tape in state.tapes)):
         return True
     return inputs.has_tensors and any(isinstance(x, Value) and x.node is not None for x in inputs.given)
 
@@ -220,7 +225,7 @@ def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> li
             results.append(as_tensor(found.pop(link), source, source.plain))
         else:
             array = own_array(array_of(found.pop(link)), source.array)
-            results.append(array if isinstance(leaf, np.ndarray | np.generic) else array.item())
+            results.append(array if isinstance(leaf, _ARRAYS) else array.item())
     return results
 
 

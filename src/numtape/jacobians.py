@@ -24,7 +24,7 @@ from .arguments import (
     title,
 )
 from .core.context import current, entered
-from .core.gradients import link_of, sweep, tracked_again
+from .core.gradients import link_of, ones_like, sweep, tracked_again
 from .core.jacobian import Blocks, Path, Sweeper, by_cut, by_forward, by_reverse
 from .core.value import Value, wrap
 from .errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
@@ -159,7 +159,7 @@ def scalar_gradients(
     if out.node is not None:
         # The gradient's graph is this transform's own, as the function's is.
         with entered(transforms=current().transforms + 1):
-            found = sweep([out], [np.ones(out.shape, out.dtype)], inputs.tensors, create_graph=True)
+            found = sweep([out], [ones_like(out)], inputs.tensors, create_graph=True)
     return [_as_value(found.get(link_of(x)), x) for x in inputs.tensors]
 
 

@@ -9,7 +9,7 @@ from .arguments import as_moved
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import as_tensor, check_target, link_of, push_forward
-from .core.reverse import is_reached
+from .core.graph import is_reached
 from .core.tape import RecordingTape
 from .core.value import Value, wrap
 from .errors import ArgumentError, NotConnectedError, OperandError

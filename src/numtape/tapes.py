@@ -19,9 +19,10 @@ from .core.gradients import (
     why_untracked,
     zeros_like,
 )
+from .core.graph import collect
 from .core.marks import PLAIN, marks
 from .core.record import Record
-from .core.reverse import Cotangents, collect, deliver
+from .core.reverse import Cotangents, deliver
 from .core.value import Value, wrap
 from .errors import ArgumentError, NotConnectedError, OperandError, TapeConsumedError
 from .gradients import Gradients, ScaledGradients

@@ -276,13 +276,13 @@ def test_two_threads_count_their_own():
                 nt.exp(x).sum().backward()
             found.append(bytes.peak)
 
-    found = {100: [], 200: []}
+    found = {1000: [], 2000: []}
     threads = [threading.Thread(target=work, args=item) for item in found.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {100: [408] * 50, 200: [808] * 50}
+    assert found == {1000: [4008] * 50, 2000: [8008] * 50}
 
 
 # The profiler.

@@ -5,7 +5,7 @@ import pytest
 
 import numtape as nt
 from numtape.core.gradients import link_of, sweep
-from numtape.core.reverse import collect
+from numtape.core.graph import collect
 
 SHAPE = (130, 140)
 

@@ -234,8 +234,8 @@ class State:
         self.transforms = 0
         #: The state to return to; None for the base.
         self.outer: State | None = None
-        #: The entry of the scope that made this state.
-        self.token = _Token()
+        #: The entry of the scope that made this state: a list of one, whether it is open.
+        self.token = [True]
 
     def _replace(self, changes: dict[str, Any]) -> "State":
         state = State.__new__(State)
@@ -300,15 +300,16 @@ class entered:
 
     def __init__(self, **changes: Any) -> None:
         self.changes = changes
-        self._open: list[_Token] = []
+        self._open: list[list[bool]] = []
 
     def __enter__(self) -> State:
         outer = current()
         if outer.tapes:
             settle(outer)
-        token = _Token()
+        inner = outer._replace(self.changes)
+        inner.outer = outer
+        inner.token = token = [True]
         self._open.append(token)
-        inner = outer._replace({**self.changes, "outer": outer, "token": token})
         _STATE.set(inner)
         return inner
 
@@ -323,16 +324,7 @@ class entered:
             if state.tapes and kind is None:
                 settle(state)  # Rules may raise, and enter scopes of their own: this one is left after them.
         finally:
-            self._open.pop().is_left = True
-            while state.token.is_left and state.outer is not None:
+            self._open.pop()[0] = False
+            while not state.token[0] and state.outer is not None:
                 state = state.outer
             _STATE.set(state)
-
-
-class _Token:
-    """Marks one entry of a scope."""
-
-    __slots__ = ("is_left",)
-
-    def __init__(self) -> None:
-        self.is_left = False

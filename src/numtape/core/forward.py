@@ -17,11 +17,11 @@ from .._typing import Underflow
 from ..dtypes import HALF_DTYPES, float32
 from .apply import PICK, apply
 from .context import FREED, PAST
+from .graph import graph_of, raise_dead, raise_streamed
 from .op import Marker, Op, Plan, Rule, same, shape_of
 from .reader import Reader
 from .recompute import raise_freed
 from .record import Link, Record
-from .reverse import graph_of, raise_dead, raise_streamed
 from .value import Value
 
 Tangents = dict[Link, Any]

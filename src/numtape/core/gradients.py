@@ -14,9 +14,10 @@ from ..dtypes import FLOAT_DTYPES
 from ..errors import NotConnectedError, OperandError, ShapeError
 from .context import Target, current, entered, settle
 from .forward import forward
+from .graph import Graph, collect
 from .marks import marks
 from .record import Record, describe_site
-from .reverse import Cotangents, Graph, Step, collect, deliver, own_array, reverse
+from .reverse import Cotangents, Step, deliver, own_array, reverse
 from .tape import RecordingTape
 from .value import LEAF, Value, array_of, wrap, wrap_seed
 
@@ -29,7 +30,7 @@ def link_of(value: Value) -> Any:
 def seed_of(name: str, target: Value, gradient: Any) -> Any:
     """Return the cotangent to start from: `gradient`, checked, or ones."""
     if gradient is None:
-        return np.ones(target.shape, target.dtype)
+        return ones_like(target)
     if not isinstance(gradient, Value):
         try:
             array = np.asarray(gradient)
@@ -54,7 +55,7 @@ _FEW = 256
 
 def _described(seed: Any) -> Any:
     """Return what is kept of the cotangent that a sweep begins with: see `Target.seed`."""
-    array = array_of(seed)
+    array = seed if type(seed) is np.ndarray else array_of(seed)
     if type(array) is not np.ndarray:
         return None
     if array.size <= _FEW:
@@ -82,8 +83,8 @@ def sweep(
         last.seed = _described(seeds[0])
     for observer in state.observers:
         observer.on_targets(targets)
-    wanted = None if sources is None else [link_of(source) for source in sources]
-    links = [link_of(target) for target in targets]
+    wanted = None if sources is None else list(map(link_of, sources))
+    links = list(map(link_of, targets))
     if not create_graph:
         arrays = [seed.array if isinstance(seed, Value) else seed for seed in seeds]
         pairs = list(zip(links, arrays, strict=True))
@@ -197,6 +198,13 @@ def describe_exit(last_exit: tuple[CodeType, int, str] | None) -> str:
 def is_leaf(value: Value) -> bool:
     """Say whether a value starts graphs instead of being computed by one."""
     return value.node is None or value.node is LEAF
+
+
+def ones_like(value: Value) -> NDArray:
+    """Return ones of a value's shape and dtype."""
+    array = value.array
+    # In a third of the time, for what most sweeps begin with.
+    return np.ones(array.shape, array.dtype) if array.ndim else np.array(1.0, array.dtype)
 
 
 def zeros_like(value: Value) -> NDArray:

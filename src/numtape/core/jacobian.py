@@ -17,9 +17,10 @@ from .._typing import Underflow
 from ..errors import NotDifferentiableError
 from .batching import Batched
 from .forward import forward
+from .graph import collect
 from .op import shape_of
 from .record import Link, Record
-from .reverse import collect, reverse
+from .reverse import reverse
 from .value import Value, array_of, wrap_seed
 
 Blocks = list[list[Any]]

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .graph import Graph, graph_of
 from .record import Link, Record
-from .reverse import Graph, graph_of
 from .value import Value
 
 #: The scale of what was unscaled.

@@ -184,6 +184,9 @@ class Facts:
     to_float: bool = False
     #: Whether the VJP is known to be linear in the cotangent, as a true one is; one that a user made need not be.
     is_linear_backward: bool = True
+    #: Adds the cotangent of the only operand to an array of its own, given that array, the output's cotangent and the
+    #: parameters: for an op that selects, whose VJP is zero but in a few places. Many of these would take long to add.
+    add_back: Callable[..., None] | None = None
     #: Whether the same operands and parameters give the same bits every time.
     deterministic: bool = True
     #: Whether the output is of integers or bools, so that nothing flows back.

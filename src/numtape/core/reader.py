@@ -10,7 +10,7 @@ from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
 from ..kernels.halves import to_float32
 from .apply import PICK, new_record
-from .context import FREED, current, entered, without_casts
+from .context import FREED, casting, current, entered, without_casts
 from .recompute import raise_freed
 from .record import Block, Gone, Record
 from .restoring import Restorer
@@ -23,7 +23,7 @@ _ndarray = np.ndarray
 class Reader:
     """Finds what rules read: as arrays, or as tensors linked to their records when `cls` is given."""
 
-    __slots__ = ("_restorer", "_uncast", "cls", "current", "restored")
+    __slots__ = ("_moved", "_records", "_restorer", "_uncast", "cls", "current", "restored")
 
     def __init__(
         self, cls: type[Value] | None, records: Sequence[Record] = (), moved: Mapping[Any, Any] = MappingProxyType({})
@@ -31,27 +31,30 @@ class Reader:
         self.cls = cls
         #: The cotangent that is being pulled.
         self.current: Any = None
-        self._restorer = Restorer(records, moved)
-        #: The records whose dropped arrays were made again for this sweep.
-        self.restored = self._restorer.restored
+        #: The records whose dropped arrays were made again for this sweep, with what they held before.
+        self.restored: dict[Record, Block | None] = {}
+        self._records = records
+        self._moved = moved
+        self._restorer: Restorer | None = None
         self._uncast: entered | None = None
 
     def __enter__(self) -> None:
         """Begin a sweep, whose rules run in the dtypes of their records."""
         scopes = current().scopes
-        kept = without_casts(scopes)
-        if len(kept) < len(scopes):
-            self._uncast = entered(scopes=kept)
+        if scopes and casting(scopes) is not None:
+            self._uncast = entered(scopes=without_casts(scopes))
             self._uncast.__enter__()
 
     def __exit__(self, *exc: object) -> None:
-        self._restorer.drop_all()
+        if self._restorer is not None:
+            self._restorer.drop_all()
         if self._uncast is not None:
             self._uncast.__exit__()
 
     def pass_by(self, record: Record) -> None:
         """Drop again what was made again for a record that the sweep has passed."""
-        self._restorer.drop(record)
+        if self._restorer is not None:
+            self._restorer.drop(record)
 
     def operand(self, record: Record, position: int) -> Any:
         """Return the value of an input, as rules want it if half; raise if it is gone or was overwritten."""
@@ -106,6 +109,8 @@ class Reader:
         """Make a dropped value again; a freed one is an error."""
         if maker.cell is FREED or reader.cell is FREED:
             raise_freed(reader)
+        if self._restorer is None:
+            self._restorer = Restorer(self._records, self._moved, restored=self.restored)
         return self._restorer.restore(maker, reader, self.current)
 
     def operands(self, record: Record) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ class Restorer:
         records: those of the sweep.
         moved: the cotangents that the sweep holds, which need room as well.
         remake: runs records again.
+        restored: the records that were put back, with what they held before: filled as they are.
     """
 
     __slots__ = ("_ahead", "_members", "_most_ahead", "_moved", "_records", "_remake", "restored")
@@ -36,14 +37,14 @@ class Restorer:
         records: Sequence[Record],
         moved: Mapping[Any, Any],
         remake: Callable[[list[Record], set[Record]], Made] = remake,
+        restored: dict[Record, Block | None] | None = None,
     ) -> None:
         self._records = records
         self._moved = moved
         self._remake = remake
         #: The records of the sweep by the block that their arrays were dropped in; filled on first need.
         self._members: dict[Block, list[Record]] | None = None
-        #: The records that were put back, with what they held before.
-        self.restored: dict[Record, Block | None] = {}
+        self.restored = {} if restored is None else restored
         #: The records that were put back before the sweep needed them, and how many bytes these may have.
         self._ahead: set[Record] = set()
         self._most_ahead = 0.0

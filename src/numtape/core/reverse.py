@@ -12,37 +12,31 @@ Invariants:
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence, Set
-from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from .._typing import NDArray, Underflow
 from ..dtypes import HALF_DTYPES, float32
-from ..errors import ClosedError, GradientError, ShapeError, StreamedError
+from ..errors import GradientError, ShapeError
 from ..kernels.sums import FEW, MOST_LABELS, add_reduce
 from .apply import PICK
-from .context import FREED, PAST, current
+from .context import FREED, current
+from .graph import Graph, Way, graph_of, way_of
 from .op import Rule
 from .reader import Reader
 from .recompute import check_reads, raise_freed
 from .record import Gone, Link, Record
-from .value import LEAF, Lifted, Value, extras_of, wrap
+from .value import Lifted, Value, extras_of, wrap
 from .write import mark_written
 
 Cotangents = dict[Link, Any]
-#: Records, newest first, and the operands that they begin with, arrays aside: tensors, numbers, what was freed.
-Graph = tuple[list[Record], list[Any]]
-#: The records through which wanted sources are reached, and these; None means all.
-Way = tuple[set[Link] | None, set[Link] | None]
 #: Called with a record, the cotangent of its output and the cotangents of its inputs (None where not wanted).
 Step = Callable[[Record, Any, list[Any]], None]
 
 _getrefcount = sys.getrefcount
 _ndarray = np.ndarray
 _add = np.add
-_index = attrgetter("index")
-_cell = attrgetter("cell")
 
 
 def _count_kept(kept: dict[int, Any]) -> int:
@@ -100,12 +94,16 @@ def reverse(
     wanted = None if sources is None else set(sources)
     records, leaves = graph_of([link for link, _ in seeds], ends) if graph is None else graph
     useful, wanted = way_of((records, leaves), wanted, required_only) if way is None else way
-    keeps_some = keep_all or (wanted is not None and any(type(link) is Record for link in wanted))
+    keeps_some = keep_all or (wanted is not None and Record in map(type, wanted))
     cotangents: Cotangents = {}
     for link, cotangent in seeds:
         if type(link) is Record and link.cell is FREED:
             raise_freed(link)
-        accumulate(cotangents, link, fit(cotangent, link))
+        cotangent = fit(cotangent, link)
+        if link not in cotangents:
+            cotangents[link] = cotangent
+        else:
+            accumulate(cotangents, link, cotangent)
     kept: Cotangents = {}
     reader = Reader(cls, records, cotangents)
     read = reader.operand
@@ -156,6 +154,8 @@ def reverse(
                         else:
                             cotangent = sum_of_products(g, operand, like.shape)
                     elif rule.reads or not op.is_elementwise:
+                        if op.facts.add_back is not None and _add_back(cotangents, record, g):
+                            continue
                         cotangent = rule.run(g, record, reader, position)
                     else:
                         # The same at each element: what was repeated is summed first, which leaves less to do.
@@ -194,87 +194,6 @@ def reverse(
             g = _hooked(leaf.extras.hooks, leaf.plain, g)
         kept[leaf] = g
     return kept
-
-
-def collect(targets: Sequence[Link]) -> list[Record]:
-    """Return the records that the targets depend on, newest first."""
-    return graph_of(targets)[0]
-
-
-def graph_of(targets: Sequence[Link], ends: Set[Link] = frozenset()) -> Graph:
-    """Return the records that the targets depend on, newest first, and what they begin with.
-
-    Records among `ends` are not looked behind.
-    """
-    found: set[Any] = set(targets)
-    leaves = [link for link in found if type(link) is not Record]
-    if leaves or ends:
-        found.difference_update(leaves, ends)
-    stack: list[Any] = list(found)
-    found |= ends  # As if they had been looked at.
-    while stack:
-        for link in stack.pop().inputs:
-            if type(link) is Record:
-                if link not in found:
-                    found.add(link)
-                    stack.append(link)
-            elif type(link) is not _ndarray:
-                leaves.append(link)
-    found -= ends
-    return sorted(found, key=_index, reverse=True), leaves
-
-
-def way_of(graph: Graph, wanted: set[Link] | None, required_only: bool = False) -> Way:
-    """Return the records through which wanted sources are reached, and these; None means all.
-
-    Raise if one of the records is dead.
-    """
-    records, leaves = graph
-    is_any_dead = any(cell.is_dead for cell in set(map(_cell, records)))
-    if wanted is None:
-        if not is_any_dead:
-            return None, None
-        # Something is dead; it matters only if a wanted leaf lies behind it.
-        links = {link for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
-        wanted = {link for link in links if isinstance(link, Value) and _is_wanted(link, required_only)}
-    elif not is_any_dead and wanted.issuperset(leaves):
-        # Everything leads to wanted sources: the sweep need not ask at each step.
-        return None, wanted
-    oldest = min((link.index if type(link) is Record else -1 for link in wanted), default=-1)
-    useful: set[Link] = set()
-    for record in reversed(records):
-        if record.cell is PAST and record.index > oldest:
-            raise_streamed(record)
-        needs = record.needs
-        for link in record.inputs:
-            if needs & 1 and (link in useful or link in wanted):
-                if is_any_dead and record.cell.is_dead:
-                    raise_dead(record)
-                useful.add(record)
-                break
-            needs >>= 1
-    return useful, wanted
-
-
-def _is_wanted(leaf: Value, required_only: bool) -> bool:
-    return leaf.requires_grad or (not required_only and leaf.node is LEAF)
-
-
-def raise_streamed(record: Record) -> NoReturn:
-    """Raise for a record whose links were cut: a source may have been behind it."""
-    raise StreamedError(
-        f"a sweep would have to go past {record.site}, which a forward derivative has streamed past; use "
-        "nt.grad inside of the function, or call jvp with tensors instead of arrays."
-    )
-
-
-def raise_dead(record: Record) -> NoReturn:
-    """Raise for a record whose generation was cleared or closed."""
-    raise ClosedError(
-        f"{record.op.name}: the result of {record.site} belongs to {record.cell.owner}, which was cleared, rewound, "
-        "reset or closed since, and a wanted source lies behind it. Take gradients before clearing, or detach() what "
-        "crosses."
-    )
 
 
 def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
@@ -343,6 +262,24 @@ def accumulate(cotangents: Cotangents, link: Link, cotangent: Any) -> None:
         before[cotangent.position] = cotangent.cotangent if part is None else part + cotangent.cotangent
     else:
         cotangents[link] = cotangent if before is None else before + cotangent
+
+
+def _add_back(cotangents: Cotangents, record: Record, g: Any) -> bool:
+    """Add a record's part of the cotangent of its operand to what has arrived there, if that is ours alone."""
+    before = cotangents.get(record.inputs[0])
+    # As in `accumulate`.
+    if (
+        type(before) is _ndarray
+        and not isinstance(g, Value)
+        and _getrefcount(before) == KEPT
+        and before.base is None
+        and before.flags.writeable
+        and before.dtype is g.dtype
+    ):
+        assert record.op.facts.add_back is not None
+        record.op.facts.add_back(before, g, **(record.params or {}))
+        return True
+    return False
 
 
 def fit(cotangent: Any, link: Link) -> Any:
@@ -434,17 +371,6 @@ def _read_only(g: Any) -> Any:
     return view
 
 
-def is_reached(target: Link, source: Link) -> bool:
-    """Say whether a target depends on a source."""
-    if target is source:
-        return True
-    records = collect([target])
-    for record in records:
-        if record.cell is PAST:
-            raise_streamed(record)
-    return any(link is source for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1)
-
-
 def deliver(value: Value, cotangent: Any) -> None:
     """Add a cotangent to a tensor's ``.grad``: untracked, contiguous, with memory of its own."""
     extras = extras_of(value)
@@ -477,5 +403,7 @@ def own_array(array: Any, like: Any) -> NDArray:
         and _getrefcount(array) <= _EXCLUSIVE
     ):
         return array
+    if array.dtype == like.dtype:
+        return np.array(array, order="C")
     with np.errstate(all="ignore"):  # As the sweep that it ends: beyond the range of halves is infinity.
-        return np.array(array, dtype=like.dtype, order="C", copy=True)
+        return np.array(array, dtype=like.dtype, order="C")

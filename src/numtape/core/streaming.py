@@ -14,10 +14,11 @@ import numpy as np
 from ..errors import FreedError, StreamedError
 from .context import PAST, current
 from .forward import Tangents, push_all
+from .graph import collect
 from .op import Facts, Op
 from .reader import Reader
 from .record import Gone, Link, Record, next_index
-from .reverse import KEPT, collect
+from .reverse import KEPT
 from .tape import RecordingTape
 from .value import Value
 

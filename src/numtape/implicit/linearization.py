@@ -10,7 +10,8 @@ from .._typing import NDArray
 from ..core.batching import Batched
 from ..core.forward import forward
 from ..core.gradients import link_of
-from ..core.reverse import Graph, Way, graph_of, reverse, way_of
+from ..core.graph import Graph, Way, graph_of, way_of
+from ..core.reverse import reverse
 from ..core.value import Value
 from ..errors import NotDifferentiableError
 from ..jacobians import matrix_blocks

@@ -15,8 +15,8 @@ import numpy as np
 from .._typing import NDArray
 from ..core.context import Scope
 from ..core.gradients import link_of
+from ..core.graph import graph_of
 from ..core.record import Record, describe_site
-from ..core.reverse import graph_of
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, is_float
 

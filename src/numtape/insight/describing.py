@@ -8,9 +8,9 @@ import numpy as np
 
 from ..core.context import PAST
 from ..core.gradients import check_target, link_of
+from ..core.graph import collect
 from ..core.op import shape_of
 from ..core.record import Gone, Record, link_name
-from ..core.reverse import collect
 from ..core.value import Value
 from ..errors import OperandError
 from .graph import Graph, Node, Numbers, Profile, Source

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..core.context import Observer, current, entered
 from ..core.gradients import check_target, link_of, seed_of, sweep
+from ..core.graph import collect, graph_of
 from ..core.recompute import is_at_hand, run_again, value
 from ..core.record import Gone, Record
-from ..core.reverse import collect, graph_of
 from ..core.value import Value
 from ..core.write import stamp_at
 from ..dtypes import is_float, widened

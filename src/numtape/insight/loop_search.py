@@ -13,8 +13,9 @@ import numpy as np
 from .. import tree
 from ..core.context import entered
 from ..core.gradients import link_of
+from ..core.graph import collect
 from ..core.record import Record, next_index
-from ..core.reverse import accumulate, collect
+from ..core.reverse import accumulate
 from ..core.value import Value, wrap
 from ..dtypes import is_float
 from ..errors import GradientError

@@ -9,8 +9,8 @@ import numpy as np
 from .._typing import NDArray
 from ..core.context import FREED, current, entered
 from ..core.gradients import link_of, seed_of
+from ..core.graph import collect, graph_of
 from ..core.record import Link, Record, describe_site, link_name
-from ..core.reverse import collect, graph_of
 from ..core.value import Lifted, Value
 from ..errors import OperandError
 from .birth import Birth, Seen, first_bad, is_finite

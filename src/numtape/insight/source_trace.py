@@ -13,10 +13,11 @@ import numpy as np
 from .._typing import Dtype, NDArray, Shape
 from ..core.apply import PICK, as_operand, compute
 from ..core.context import PAST, entered
+from ..core.graph import collect, raise_streamed
 from ..core.op import Op
 from ..core.recompute import raise_freed
 from ..core.record import Gone, Link, Record
-from ..core.reverse import accumulate, collect, fit, pull, raise_streamed
+from ..core.reverse import accumulate, fit, pull
 from ..core.value import Value
 from ..core.write import stamp_at
 from ..dtypes import HALF_DTYPES, float32

@@ -1,10 +1,14 @@
 """Views made with less ceremony than NumPy's own functions, which dominate the time of small arrays."""
 
+import math
 from typing import Any
 
 import numpy as np
 
 from .._typing import NDArray, Shape
+
+#: Up to how many elements are copied in less time than a view takes.
+_FEW = 256
 
 
 def broadcast_view(x: NDArray, shape: Shape) -> NDArray:
@@ -24,6 +28,15 @@ def broadcast_view(x: NDArray, shape: Shape) -> NDArray:
     # To set `view.flags.writeable` looks setflags up by a string made anew, which CPython's cache of lookups may keep.
     view.setflags(write=False)
     return view
+
+
+def repeated(x: Any, shape: Shape) -> NDArray:
+    """Return an array or a NumPy number repeated to `shape`: a read-only view, unless a copy takes less time."""
+    if math.prod(shape) > _FEW:
+        return broadcast_view(np.asarray(x), shape)
+    out = np.empty(shape, x.dtype)
+    out[...] = x
+    return out
 
 
 def aligned(x: Any) -> Any:

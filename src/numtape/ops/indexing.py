@@ -19,14 +19,14 @@ from .selection import where
 from .shapes import broadcast_to
 
 Key = tuple[Any, ...]
-_BOUNDS = (int, type(None))
+_BOUNDS = {int, type(None)}
 
 
 def as_key(key: Any, name: str = "getitem") -> Key:
     """Return an index as a tuple without tensors; lists become arrays."""
     if type(key) is int:
         return (key,)
-    if type(key) is slice and type(key.start) in _BOUNDS and type(key.stop) in _BOUNDS and type(key.step) in _BOUNDS:
+    if type(key) is slice and {type(key.start), type(key.stop), type(key.step)} <= _BOUNDS:
         return (key,)
     parts = key if isinstance(key, tuple) else (key,)
     return tuple(_as_part(part, name) for part in parts)
@@ -103,11 +103,23 @@ def _put_back(g: Array, x_shape: Shape, key: Key) -> Array:
     return _run_put(g, {"key": key, "shape": x_shape})
 
 
+def _add_back(total: NDArray, g: Any, key: Key) -> None:
+    if is_basic(key) and type(part := total[key]) is np.ndarray:
+        np.add(part, g, part)  # Into the view; ``total[key] += g`` would also store it once more.
+    elif _names_each_once(key):
+        total[key] += g
+    elif total.flags.c_contiguous:
+        _add_at_arrays(total, key, g)
+    else:
+        np.add.at(total, key, g)
+
+
 @linear(
     transposes={"x": _put_back},
     structure=Structure.MOVES,
     native_half=True,
     aliases=True,
+    add_back=_add_back,
     batch=_getitem_batch,
     cost=lambda out, x, key: 0,
     samples=lambda: [
@@ -194,20 +206,27 @@ def _put_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params:
 def _put(x: Array, /, *, key: Key, shape: Shape) -> Array:
     """Return zeros of `shape` with `x` added where `key` points, the transpose of getitem."""
     out = np.zeros(shape, x.dtype)
-    if is_basic(key):
+    if _names_each_once(key):
         out[key] = x
-        return out
+    else:
+        _add_at_arrays(out, key, x)
+    return out
+
+
+def _names_each_once(key: Key) -> bool:
+    """Say whether an index has slices, integers and masks only, which name no element twice."""
+    return is_basic(key) or all(np.asarray(part).dtype.kind == "b" for part in _arrays(key))
+
+
+def _add_at_arrays(out: NDArray, key: Key, x: Any) -> None:
+    """Add `x` to the elements of a contiguous array that an index with arrays names, several times if it does."""
     arrays = _arrays(key)
-    if all(np.asarray(part).dtype.kind == "b" for part in arrays):
-        # Masks, like slices, name each element once.
-        out[key] = x
-    elif len(arrays) == len(key) == 1:
+    if len(arrays) == len(key) == 1:
         add_at(out, arrays[0], x)
     elif out.size <= 4 * x.size + 65536:
-        add_at(out.reshape(-1), np.arange(out.size).reshape(shape)[key], x)
+        add_at(out.reshape(-1), np.arange(out.size).reshape(out.shape)[key], x)
     else:
         np.add.at(out, key, x)
-    return out
 
 
 _run_put = runner(_put)
@@ -235,7 +254,7 @@ def add_at(out: NDArray, index: NDArray, rows: NDArray) -> None:
 
 def _last_writes(shape: Shape, key: Key, written: Shape) -> NDArray | None:
     """Say for each written element if no later one of the same write replaced it; None if none can."""
-    if all(np.asarray(part).dtype.kind == "b" for part in _arrays(key)):
+    if _names_each_once(key):
         return None
     order = np.arange(math.prod(written)).reshape(written)
     board = np.full(shape, -1)

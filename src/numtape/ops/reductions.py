@@ -12,7 +12,7 @@ from ..core.op import Structure
 from ..errors import ArgumentError, AxisError
 from ..kernels.half_sums import HALVES, rounded, sum_of_halves
 from ..kernels.sums import add_reduce
-from ..kernels.views import broadcast_view
+from ..kernels.views import repeated
 from .comparisons import logical_or
 from .exponential import exp
 from .samples import distinct, rejected, sample, values
@@ -82,7 +82,7 @@ def axis_out_of_bounds(name: str) -> Any:
 def _spread(g: Array, x_shape: Shape, axis: Axis, keepdims: bool) -> Array:
     # What was reduced over all axes broadcasts as it is. NumPy makes numbers of arrays without axes.
     if axis is None and isinstance(g, np.ndarray | np.generic):
-        return broadcast_view(np.asarray(g), x_shape)
+        return repeated(g, x_shape)
     return spread_to(g if axis is None else restore_axes(g, x_shape, axis, keepdims), {"shape": x_shape})
 
 

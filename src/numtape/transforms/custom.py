@@ -21,8 +21,8 @@ from .._typing import NDArray
 from ..core.apply import apply, tracked_operands, watch_on_use
 from ..core.batching import Batched
 from ..core.context import current, entered
+from ..core.graph import graph_of
 from ..core.op import Facts, Op
-from ..core.reverse import graph_of
 from ..core.stream import Stream, thread_stream
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import is_float

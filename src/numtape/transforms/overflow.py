@@ -9,10 +9,11 @@ import numpy as np
 
 from ..core.apply import PICK
 from ..core.context import entered
+from ..core.graph import collect
 from ..core.reader import Reader
 from ..core.recompute import Made, is_at_hand, run_again
 from ..core.record import Gone, Link, Record, call_site, link_name
-from ..core.reverse import Cotangents, accumulate, collect, fit, pull
+from ..core.reverse import Cotangents, accumulate, fit, pull
 from ..core.value import Value, array_of
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
 from ..errors import NumtapeError

@@ -5,8 +5,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..core.gradients import link_of
+from ..core.graph import collect
 from ..core.record import Record
-from ..core.reverse import collect, deliver
+from ..core.reverse import deliver
 from ..core.value import Value
 
 

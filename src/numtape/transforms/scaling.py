@@ -12,8 +12,8 @@ import numpy as np
 from .. import tree
 from ..config import AmpConfig, PrecisionMode
 from ..core.gradients import link_of
+from ..core.graph import collect, graph_of
 from ..core.marks import PLAIN, UNSCALED, marks
-from ..core.reverse import collect, graph_of
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, GradientError, OperandError
