@@ -30,15 +30,9 @@ from .creation import from_numpy as from_numpy
 from .creation import full as full
 from .creation import full_like as full_like
 from .creation import linspace as linspace
-from .creation import normal as normal
 from .creation import ones as ones
 from .creation import ones_like as ones_like
-from .creation import permutation as permutation
-from .creation import rand as rand
-from .creation import randint as randint
-from .creation import randn as randn
 from .creation import tensor as tensor
-from .creation import uniform as uniform
 from .creation import zeros as zeros
 from .creation import zeros_like as zeros_like
 from .dtypes import bfloat16 as bfloat16
@@ -56,6 +50,12 @@ from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
 from .gradients import Gradients as Gradients
 from .ops import *  # noqa: F403  (each op is listed once, in ops/__init__.py)
+from .random_creation import normal as normal
+from .random_creation import permutation as permutation
+from .random_creation import rand as rand
+from .random_creation import randint as randint
+from .random_creation import randn as randn
+from .random_creation import uniform as uniform
 from .streams import Generator as Generator
 from .streams import seed as seed
 from .tapes import GradientTape as GradientTape

@@ -11,7 +11,6 @@ from . import tree
 from .arguments import (
     Argnums,
     Arguments,
-    all_moved,
     as_output,
     call,
     check_argnums,
@@ -35,6 +34,7 @@ from .core.graph import graph_of
 from .core.reverse import own_array
 from .core.streaming import StreamingTape
 from .core.value import Value, array_of, wrap
+from .directions import all_moved
 from .errors import ArgumentError, ShapeError, StreamedError
 
 

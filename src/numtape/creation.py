@@ -1,6 +1,5 @@
-"""Make tensors: from data, filled, and random."""
+"""Make tensors: from data, and filled."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -9,18 +8,16 @@ from . import tree
 from ._typing import DtypeLike, NDArray, Shape
 from .core.buffers import shared_with_numpy
 from .core.declare import numpy_faces
-from .core.stream import stream_of
 from .core.value import Value, wrap
 from .dtypes import as_dtype, check_supported, default_dtype, float_beside, plain_array
 from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
-from .kernels import random as kernels
 from .ops.casting import cast, clone
 from .ops.joining import stack
 from .ops.shapes import as_shape, broadcast_to
 from .tensors import Tensor
 
 
-def _finish(array: NDArray, requires_grad: bool, name: str | None) -> Tensor:
+def finished(array: NDArray, requires_grad: bool, name: str | None) -> Tensor:
     """Wrap an array that nobody else holds."""
     made: Tensor = wrap(Tensor, array)
     if name is not None:
@@ -62,7 +59,7 @@ def _checked(name: str, data: Any, array: NDArray) -> NDArray:
     return array
 
 
-def _shape(name: str, given: tuple[Any, ...]) -> Shape:
+def given_shape(name: str, given: tuple[Any, ...]) -> Shape:
     """Return a shape that was given as one tuple or as separate integers."""
     try:
         shape = as_shape(given)
@@ -75,14 +72,14 @@ def _shape(name: str, given: tuple[Any, ...]) -> Shape:
     return shape
 
 
-def _count(name: str, what: str, given: Any) -> int:
+def given_count(name: str, what: str, given: Any) -> int:
     """Return a number of things, or raise if it is none."""
     if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 0:
         raise ArgumentError(f"{name}: {what} is {given!r}; it must be an integer that is not negative.")
     return int(given)
 
 
-def _number(name: str, what: str, given: Any) -> Any:
+def given_number(name: str, what: str, given: Any) -> Any:
     """Return a real number, or raise if it is none."""
     if not isinstance(given, float | int | np.number) or isinstance(given, np.complexfloating):
         raise OperandError(f"{name}: {what} is {given!r}; it must be a real number.")
@@ -142,7 +139,7 @@ def tensor(data: Any, dtype: DtypeLike = None, requires_grad: bool = False, name
     if _holds_tensors(data):
         made = clone(data) if isinstance(data, Value) else _stacked(data)
         return _of_tensors("tensor", made, dtype, requires_grad, name)
-    return _finish(_array("tensor", data, dtype), requires_grad, name)
+    return finished(_array("tensor", data, dtype), requires_grad, name)
 
 
 def _of_tensors(caller: str, made: Tensor, dtype: DtypeLike, requires_grad: bool, name: str | None) -> Tensor:
@@ -174,10 +171,10 @@ def from_numpy(array: NDArray, requires_grad: bool = False, name: str | None = N
     array = plain_array("from_numpy: the data", array)
     check_supported(array.dtype)
     shared_with_numpy.hold(array)
-    return _finish(array.view(), requires_grad, name)
+    return finished(array.view(), requires_grad, name)
 
 
-def _dtype(dtype: DtypeLike) -> Any:
+def given_dtype(dtype: DtypeLike) -> Any:
     return default_dtype() if dtype is None else as_dtype(dtype)
 
 
@@ -189,7 +186,7 @@ def zeros(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, nam
         tensor([[0., 0.],
                 [0., 0.]])
     """
-    return _finish(np.zeros(_shape("zeros", shape), _dtype(dtype)), requires_grad, name)
+    return finished(np.zeros(given_shape("zeros", shape), given_dtype(dtype)), requires_grad, name)
 
 
 def ones(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -199,7 +196,7 @@ def ones(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name
         >>> nt.ones(3)
         tensor([1., 1., 1.])
     """
-    return _finish(np.ones(_shape("ones", shape), _dtype(dtype)), requires_grad, name)
+    return finished(np.ones(given_shape("ones", shape), given_dtype(dtype)), requires_grad, name)
 
 
 def full(
@@ -211,7 +208,7 @@ def full(
         >>> nt.full((2,), 7.0)
         tensor([7., 7.])
     """
-    return _filled("full", _shape("full", (shape,)), fill_value, dtype, requires_grad, name)
+    return _filled("full", given_shape("full", (shape,)), fill_value, dtype, requires_grad, name)
 
 
 def _filled(caller: str, shape: Shape, value: Any, dtype: DtypeLike, requires_grad: bool, name: str | None) -> Tensor:
@@ -228,7 +225,7 @@ def _filled(caller: str, shape: Shape, value: Any, dtype: DtypeLike, requires_gr
         ) from error
     if isinstance(value, Value):
         return _of_tensors(caller, clone(broadcast_to(value, shape)), dtype, requires_grad, name)
-    return _finish(np.array(np.broadcast_to(value, shape)), requires_grad, name)
+    return finished(np.array(np.broadcast_to(value, shape)), requires_grad, name)
 
 
 def empty(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -238,7 +235,7 @@ def empty(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, nam
         >>> nt.empty(2, 3).shape
         (2, 3)
     """
-    return _finish(np.empty(_shape("empty", shape), _dtype(dtype)), requires_grad, name)
+    return finished(np.empty(given_shape("empty", shape), given_dtype(dtype)), requires_grad, name)
 
 
 def eye(
@@ -251,8 +248,8 @@ def eye(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    rows, columns = _count("eye", "n", n), None if m is None else _count("eye", "m", m)
-    return _finish(np.eye(rows, columns, dtype=_dtype(dtype)), requires_grad, name)
+    rows, columns = given_count("eye", "n", n), None if m is None else given_count("eye", "m", m)
+    return finished(np.eye(rows, columns, dtype=given_dtype(dtype)), requires_grad, name)
 
 
 def arange(
@@ -273,13 +270,13 @@ def arange(
     """
     bounds = (0, start, step) if stop is None else (start, stop, step)
     for what, bound in zip(("start", "stop", "step"), bounds, strict=True):
-        _number("arange", what, bound)
+        given_number("arange", what, bound)
     if step == 0:
         raise ArgumentError("arange: step is 0; it must not be.")
     if dtype is None and any(isinstance(b, float | np.floating) for b in bounds):
         dtype = default_dtype()
     # In float64 first, so that the number of elements does not depend on the dtype.
-    return _finish(np.arange(*bounds).astype(as_dtype(dtype) if dtype is not None else np.int64), requires_grad, name)
+    return finished(np.arange(*bounds).astype(as_dtype(dtype) if dtype is not None else np.int64), requires_grad, name)
 
 
 def linspace(
@@ -296,8 +293,10 @@ def linspace(
         >>> nt.linspace(0.0, 1.0, 3)
         tensor([0. , 0.5, 1. ])
     """
-    _number("linspace", "start", start), _number("linspace", "stop", stop), _count("linspace", "num", num)
-    return _finish(np.linspace(start, stop, num).astype(_dtype(dtype)), requires_grad, name)
+    given_number("linspace", "start", start)
+    given_number("linspace", "stop", stop)
+    given_count("linspace", "num", num)
+    return finished(np.linspace(start, stop, num).astype(given_dtype(dtype)), requires_grad, name)
 
 
 def _like(name: str, other: Any, dtype: DtypeLike) -> tuple[Shape, Any]:
@@ -312,7 +311,7 @@ def zeros_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False,
         >>> nt.zeros_like(nt.ones(2))
         tensor([0., 0.])
     """
-    return _finish(np.zeros(*_like("zeros_like", other, dtype)), requires_grad, name)
+    return finished(np.zeros(*_like("zeros_like", other, dtype)), requires_grad, name)
 
 
 def ones_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
@@ -322,7 +321,7 @@ def ones_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, 
         >>> nt.ones_like(nt.zeros(2))
         tensor([1., 1.])
     """
-    return _finish(np.ones(*_like("ones_like", other, dtype)), requires_grad, name)
+    return finished(np.ones(*_like("ones_like", other, dtype)), requires_grad, name)
 
 
 def full_like(
@@ -348,146 +347,4 @@ def empty_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False,
         >>> nt.empty_like(nt.zeros(2)).shape
         (2,)
     """
-    return _finish(np.empty(*_like("empty_like", other, dtype)), requires_grad, name)
-
-
-def _float_dtype(name: str, dtype: DtypeLike) -> Any:
-    chosen = _dtype(dtype)
-    if chosen.kind in "biu":
-        raise DtypeError(f"{name}: draws floats, but dtype is {chosen}; use randint.")
-    return chosen
-
-
-def rand(
-    *shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None, rng: Any = None
-) -> Tensor:
-    """Return random numbers, uniform in [0, 1).
-
-    Example:
-        >>> nt.rand(2, rng=0)
-        tensor([0.27549583, 0.57751346])
-    """
-    return _uniform("rand", 0.0, 1.0, _shape("rand", shape), dtype, requires_grad, name, rng)
-
-
-def uniform(
-    low: float = 0.0,
-    high: float = 1.0,
-    *lengths: Any,
-    shape: Any = (),
-    dtype: DtypeLike = None,
-    requires_grad: bool = False,
-    name: str | None = None,
-    rng: Any = None,
-) -> Tensor:
-    """Return random numbers, uniform in [low, high); the shape is given as a tuple or as separate integers.
-
-    Example:
-        >>> nt.uniform(-1.0, 1.0, (2, 3), rng=0).shape
-        (2, 3)
-    """
-    _number("uniform", "low", low), _number("uniform", "high", high)
-    return _uniform("uniform", low, high, _shape("uniform", lengths or (shape,)), dtype, requires_grad, name, rng)
-
-
-def _uniform(
-    caller: str, low: Any, high: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
-) -> Tensor:
-    chosen = _float_dtype(caller, dtype)
-    key, counter = stream_of(rng).take(math.prod(size))
-    drawn = low + (high - low) * kernels.uniform(key, counter, size)
-    return _finish(kernels.rounded(drawn, low, high, chosen), requires_grad, name)
-
-
-def randn(
-    *shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None, rng: Any = None
-) -> Tensor:
-    """Return random numbers of the standard normal distribution.
-
-    Example:
-        >>> nt.randn(2, 3, rng=0).shape
-        (2, 3)
-    """
-    return _normal("randn", 0.0, 1.0, _shape("randn", shape), dtype, requires_grad, name, rng)
-
-
-def normal(
-    mean: float = 0.0,
-    std: float = 1.0,
-    *lengths: Any,
-    shape: Any = (),
-    dtype: DtypeLike = None,
-    requires_grad: bool = False,
-    name: str | None = None,
-    rng: Any = None,
-) -> Tensor:
-    """Return random numbers of a normal distribution; the shape is given as a tuple or as separate integers.
-
-    Example:
-        >>> nt.normal(5.0, 0.1, (3,), rng=0).shape
-        (3,)
-    """
-    _number("normal", "mean", mean)
-    if _number("normal", "std", std) < 0:
-        raise ArgumentError(f"normal: std is {std!r}; a standard deviation is not negative.")
-    return _normal("normal", mean, std, _shape("normal", lengths or (shape,)), dtype, requires_grad, name, rng)
-
-
-def _normal(
-    caller: str, mean: Any, std: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
-) -> Tensor:
-    chosen = _float_dtype(caller, dtype)
-    key, counter = stream_of(rng).take(2 * math.prod(size))
-    drawn = kernels.normal(key, counter, size)
-    return _finish(np.asarray(mean + std * drawn).astype(chosen), requires_grad, name)
-
-
-def randint(
-    low: int,
-    high: int | None = None,
-    *lengths: Any,
-    shape: Any = (),
-    dtype: DtypeLike = "int64",
-    requires_grad: bool = False,
-    name: str | None = None,
-    rng: Any = None,
-) -> Tensor:
-    """Return random integers from `low` (0 if only one bound is given) up to but not including `high`.
-
-    The shape is given as a tuple or as separate integers.
-
-    Example:
-        >>> nt.randint(0, 10, (4,), rng=0)
-        tensor([4, 1, 0, 6])
-    """
-    if high is None:
-        low, high = 0, low
-    for what, bound in (("low", low), ("high", high)):
-        if not isinstance(bound, int | np.integer):
-            raise OperandError(f"randint: {what} is {bound!r}; bounds are integers.")
-    if high <= low:
-        raise ArgumentError(f"randint: low is {low} and high is {high}; high must be larger.")
-    if as_dtype(dtype).kind not in "iu":
-        raise DtypeError(f"randint: draws integers, but dtype is {as_dtype(dtype)}; use uniform, or astype().")
-    size = _shape("randint", lengths or (shape,))
-    key, counter = stream_of(rng).take(math.prod(size))
-    return _finish(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), requires_grad, name)
-
-
-def permutation(
-    n: int,
-    rng: Any = None,
-    *,
-    dtype: DtypeLike = "int64",
-    requires_grad: bool = False,
-    name: str | None = None,
-) -> Tensor:
-    """Return the integers 0 to n - 1 in random order.
-
-    Example:
-        >>> sorted(nt.permutation(4, rng=0).tolist())
-        [0, 1, 2, 3]
-    """
-    key, counter = stream_of(rng).take(_count("permutation", "n", n))
-    drawn = kernels.permutation(key, counter, n).astype(as_dtype(dtype), copy=False)
-    return _finish(drawn, requires_grad, name)
+    return finished(np.empty(*_like("empty_like", other, dtype)), requires_grad, name)

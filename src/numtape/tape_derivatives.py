@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arguments import as_moved
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import as_tensor, check_target, link_of, push_forward
 from .core.graph import is_reached
 from .core.tape import RecordingTape
 from .core.value import Value, wrap
+from .directions import as_moved
 from .errors import ArgumentError, NotConnectedError, OperandError
 from .recording import Recording
 

@@ -31,7 +31,7 @@ def dropping_of(checkpoint: Any) -> "Dropping | None":
     if checkpoint is None:
         return None
     from .config import CheckpointConfig
-    from .transforms.dropping import dropping
+    from .transforms.strategies import dropping
 
     check_kind("checkpoint", CheckpointConfig, checkpoint)
     return dropping(checkpoint)

@@ -12,13 +12,14 @@ from .. import nn, optim
 from ..api import value_and_grad
 from ..config import BenchmarkConfig
 from ..core.value import Value
-from ..creation import randint, randn, tensor
+from ..creation import tensor
 from ..dtypes import is_float
 from ..errors import NumtapeError
 from ..insight.benchmark import PerformanceBenchmark
 from ..insight.benchmark_results import compare
 from ..insight.profile import profile
 from ..jacobians import jacobian
+from ..random_creation import randint, randn
 from ..streams import Generator
 from .target import UsageError, argument_lists, find, place_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import nn
 from .._typing import Array
-from ..creation import randn
+from ..random_creation import randn
 
 #: Height and width of an image, and the number of digits.
 SIZE, CLASSES = 8, 10

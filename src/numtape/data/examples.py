@@ -8,8 +8,8 @@ import numpy as np
 
 from .._typing import DtypeLike, NDArray
 from ..core.stream import stream_of
-from ..creation import normal, permutation
 from ..errors import ArgumentError, MissingExtraError
+from ..random_creation import normal, permutation
 from ..tensors import Tensor
 from .columns import Floats, to_tensor
 

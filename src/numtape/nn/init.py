@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import creation
+from .. import random_creation
 from .._typing import NDArray, Shape
 from ..core.stream import Stream, stream_of
 from ..core.value import Value
@@ -69,7 +69,7 @@ def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, rng: Any = None) -> An
         >>> bool((nt.nn.init.uniform_(nt.empty(3), 2.0, 3.0, rng=0) >= 2.0).all())
         True
     """
-    return _write("uniform_", tensor, creation.uniform(a, b, tensor.shape, dtype=tensor.dtype, rng=rng).array)
+    return _write("uniform_", tensor, random_creation.uniform(a, b, tensor.shape, dtype=tensor.dtype, rng=rng).array)
 
 
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, rng: Any = None) -> Any:
@@ -79,7 +79,7 @@ def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, rng: Any = None) -
         >>> nt.nn.init.normal_(nt.empty(2), mean=5.0, std=0.0)
         tensor([5., 5.])
     """
-    return _write("normal_", tensor, creation.normal(mean, std, tensor.shape, dtype=tensor.dtype, rng=rng).array)
+    return _write("normal_", tensor, random_creation.normal(mean, std, tensor.shape, dtype=tensor.dtype, rng=rng).array)
 
 
 def trunc_normal_(
@@ -98,9 +98,9 @@ def trunc_normal_(
             f"deviation {std} lies between them ({share:.2g})."
         )
     stream = stream_of(rng)
-    drawn = creation.normal(mean, std, tensor.shape, dtype=np.float64, rng=stream).array
+    drawn = random_creation.normal(mean, std, tensor.shape, dtype=np.float64, rng=stream).array
     while (is_outside := (drawn < a) | (drawn > b)).any():
-        drawn[is_outside] = creation.normal(mean, std, int(is_outside.sum()), dtype=np.float64, rng=stream).array
+        drawn[is_outside] = random_creation.normal(mean, std, int(is_outside.sum()), dtype=np.float64, rng=stream).array
     return _write("trunc_normal_", tensor, drawn.astype(tensor.dtype))
 
 
@@ -221,7 +221,9 @@ def orthogonal_(tensor: Any, gain: float = 1.0, rng: Any = None) -> Any:
 
 def _orthonormal(shape: Shape, stream: Stream) -> NDArray:
     rows, columns = shape[0], math.prod(shape[1:])
-    drawn = creation.normal(0.0, 1.0, (max(rows, columns), min(rows, columns)), dtype=np.float64, rng=stream).array
+    drawn = random_creation.normal(
+        0.0, 1.0, (max(rows, columns), min(rows, columns)), dtype=np.float64, rng=stream
+    ).array
     q, r = np.linalg.qr(drawn)
     # Without the signs, the distribution would not be uniform over orthogonal matrices.
     q = q * np.where(np.diag(r) < 0.0, -1.0, 1.0)

@@ -34,6 +34,7 @@ from .contractions import tensordot
 from .convolution import conv1d, conv2d
 from .convolution_core import conv, conv_input, conv_weight
 from .decompositions import cholesky, qr
+from .determinants import cofactors, det, slogdet
 from .diagonals import diag, diagonal, trace, tril, triu
 from .distribution_losses import gaussian_nll_loss, kl_div_loss, poisson_nll_loss
 from .einsums import einsum
@@ -54,13 +55,14 @@ from .exponential import (
     xlogy,
 )
 from .gathering import gather, scatter, scatter_add, take_along_axis
+from .group_normalisation import group_norm, instance_norm
 from .indexing import getitem
 from .joining import column_stack, concat, dstack, hstack, stack, vstack
-from .linalg import cofactors, det, lstsq, matrix_norm, matrix_power, pinv, slogdet
+from .linalg import lstsq, matrix_norm, matrix_power, pinv
 from .losses import huber_loss, l1_loss, mse_loss, smooth_l1_loss
 from .matrices import addmm, dot, inner, matmul, vdot, vecdot
 from .max_pooling import max_pool, max_pool1d, max_pool2d
-from .normalisation import batch_norm, group_norm, instance_norm
+from .normalisation import batch_norm
 from .norms import norm, vector_norm
 from .padding import pad, pad_zeros
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool, avg_pool1d, avg_pool2d, avg_unpool

@@ -1,4 +1,4 @@
-"""Normalisation of channels, axis 1 of an array: batch, group and instance norm."""
+"""Normalisation of channels, axis 1 of an array, over a batch: batch norm."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ from . import row_normalisation as row_normalisation
 from .arithmetic import add, mul, sub
 from .casting import cast
 from .rectifiers import as_constant, as_number
-from .row_normalisation import is_far, layer_norm_rows
+from .row_normalisation import is_far
 from .samples import rejected, sample, values
 from .shapes import as_array, broadcast_to
 
@@ -293,7 +293,7 @@ def batch_norm(
         (array([0.2]), array([1.1]))
     """
     x, eps = as_array(x), as_number("batch_norm", "eps", eps)
-    _check_channels("batch_norm", x, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    check_channels("batch_norm", x, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not training:
         return _batch_norm_by(x, running_mean, running_var, weight, bias, eps)
     momentum = as_number("batch_norm", "momentum", momentum)
@@ -330,10 +330,10 @@ def _batch_norm_by(x: Array, running_mean: Any, running_var: Any, weight: Array,
         scale = mul(weight, scale)
     shift = mul(scale, mean.astype(x.dtype))
     shift = -shift if bias is None else sub(bias, shift)
-    return _scale_and_shift(x, scale, shift)
+    return scale_and_shift(x, scale, shift)
 
 
-def _check_channels(name: str, x: Array, least_axes: int, **parameters: Array) -> None:
+def check_channels(name: str, x: Array, least_axes: int, **parameters: Array) -> None:
     """Raise if x has no channels, or if a parameter does not hold one number for each of them."""
     if len(x.shape) < least_axes:
         axes = "(batch, channels, ...)" if least_axes == 2 else "(batch, channels, length, ...)"
@@ -351,125 +351,8 @@ def _on_channels(parameter: Array, ndim: int) -> Array:
     return as_array(parameter).reshape((-1,) + (1,) * (ndim - 2))
 
 
-def _scale_and_shift(x: Array, weight: Array, bias: Array) -> Array:
+def scale_and_shift(x: Array, weight: Array, bias: Array) -> Array:
     ndim = len(x.shape)
     if weight is not None:
         x = mul(x, _on_channels(weight, ndim))
     return x if bias is None else add(x, _on_channels(bias, ndim))
-
-
-def _group_reference(x: Array, num_groups: int, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Array:
-    grouped = x.reshape(x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:])
-    over = tuple(range(2, grouped.ndim))
-    h = (grouped - grouped.mean(over, keepdims=True)) / np.sqrt(grouped.var(over, keepdims=True) + eps)
-    shape = (-1,) + (1,) * (x.ndim - 2)
-    h = h.reshape(x.shape) * (1.0 if weight is None else weight.reshape(shape))
-    return h + (0.0 if bias is None else bias.reshape(shape))
-
-
-@composed(
-    rounds_once=True,
-    precision="widen",
-    reference=_group_reference,
-    samples=lambda: [
-        sample(values(2, 4, 3), 2),
-        sample(values(2, 4, 3), 2, values(4, seed=1)),
-        sample(values(2, 4, 3), 2, values(4, seed=1), values(4, seed=2)),
-        sample(values(2, 4, 3), 1, None, values(4, seed=2)),
-        sample(values(2, 4, 3), 4, eps=0.1),
-        sample(values(2, 6), 2, values(6, seed=1), values(6, seed=2)),
-        sample(values(2, 4, 2, 3), 2, values(4, seed=1), values(4, seed=2)),
-        sample(values(1, 2, 3), 1),
-        sample(values(0, 4, 3), 2),
-        rejected(
-            ArgumentError,
-            "group_norm: x has shape (2, 4) with 4 channels on axis 1, which num_groups (3) does not divide.",
-            np.ones((2, 4)),
-            3,
-        ),
-        rejected(
-            ShapeError,
-            "group_norm: x has shape (2, 4) and weight has shape (3,); it must hold one number for each of 4 channels, "
-            "on axis 1 of x.",
-            np.ones((2, 4)),
-            2,
-            weight=np.ones(3),
-        ),
-        rejected(
-            ShapeError,
-            "group_norm: x has shape (4,); it must have shape (batch, channels, ...).",
-            np.ones(4),
-            2,
-        ),
-    ],
-)
-def group_norm(x: Array, num_groups: int, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Array:
-    """Return x with each group of channels of each member of the batch normalised, then scaled and shifted.
-
-    Args:
-        x: of shape (batch, channels, ...).
-        num_groups: into how many groups the channels are cut.
-        weight: a factor for each channel; None for 1.
-        bias: a summand for each channel; None for 0.
-        eps: added to the variance, which is that with ``ddof=0``.
-
-    Raises:
-        ShapeError: if the shapes do not match.
-        ArgumentError: if num_groups does not divide the number of channels.
-
-    Example:
-        >>> nt.group_norm(np.array([[1.0, 3.0, 10.0, 30.0]]), 2, eps=0.0)
-        array([[-1.,  1., -1.,  1.]])
-    """
-    x, eps = as_array(x), as_number("group_norm", "eps", eps)
-    _check_channels("group_norm", x, 2, weight=weight, bias=bias)
-    if num_groups < 1 or x.shape[1] % num_groups:
-        raise ArgumentError(
-            f"group_norm: x has shape {x.shape} with {x.shape[1]} channels on axis 1, which num_groups ({num_groups}) "
-            "does not divide."
-        )
-    grouped = x.reshape((x.shape[0] * num_groups, math.prod(x.shape[1:]) // num_groups))
-    return _scale_and_shift(layer_norm_rows(grouped, eps=eps).reshape(x.shape), weight, bias)
-
-
-@composed(
-    rounds_once=True,
-    precision="widen",
-    reference=lambda x, weight=None, bias=None, eps=1e-5: _group_reference(x, x.shape[1], weight, bias, eps),
-    samples=lambda: [
-        sample(values(2, 3, 4)),
-        sample(values(2, 3, 4), values(3, seed=1)),
-        sample(values(2, 3, 4), values(3, seed=1), values(3, seed=2)),
-        sample(values(2, 3, 4), None, values(3, seed=2)),
-        sample(values(2, 3, 2, 2), values(3, seed=1), values(3, seed=2), eps=0.1),
-        sample(values(1, 1, 5)),
-        sample(values(2, 2, 1), eps=0.5),
-        sample(values(0, 3, 4)),
-        rejected(
-            ShapeError,
-            "instance_norm: x has shape (2, 3); it must have shape (batch, channels, length, ...).",
-            np.ones((2, 3)),
-        ),
-    ],
-)
-def instance_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Array:
-    """Return x with each channel of each member of the batch normalised, then scaled and shifted.
-
-    Args:
-        x: of shape (batch, channels, length, ...).
-        weight: a factor for each channel; None for 1.
-        bias: a summand for each channel; None for 0.
-        eps: added to the variance, which is that with ``ddof=0``.
-
-    Raises:
-        ShapeError: if the shapes do not match.
-
-    Example:
-        >>> nt.instance_norm(np.array([[[1.0, 3.0], [10.0, 30.0]]]), eps=0.0)
-        array([[[-1.,  1.],
-                [-1.,  1.]]])
-    """
-    x, eps = as_array(x), as_number("instance_norm", "eps", eps)
-    _check_channels("instance_norm", x, 3, weight=weight, bias=bias)
-    rows = x.reshape((x.shape[0] * x.shape[1], math.prod(x.shape[2:])))
-    return _scale_and_shift(layer_norm_rows(rows, eps=eps).reshape(x.shape), weight, bias)

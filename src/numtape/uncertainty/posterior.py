@@ -9,11 +9,11 @@ import numpy as np
 
 from .._typing import NDArray
 from ..arguments import title
-from ..creation import randn
 from ..errors import GradientError
 from ..interop.functions import Objective, solving
 from ..interop.loading import scipy_part
 from ..interop.vectors import Layout
+from ..random_creation import randn
 from ..streams import Generator
 
 #: How near to the mode, in standard deviations, the last step must be, and how many there may be.

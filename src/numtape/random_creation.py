@@ -1,0 +1,156 @@
+"""Make tensors of random numbers, drawn from streams."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ._typing import DtypeLike, Shape
+from .core.stream import stream_of
+from .creation import finished, given_count, given_dtype, given_number, given_shape
+from .dtypes import as_dtype
+from .errors import ArgumentError, DtypeError, OperandError
+from .kernels import random as kernels
+from .tensors import Tensor
+
+
+def _float_dtype(name: str, dtype: DtypeLike) -> Any:
+    chosen = given_dtype(dtype)
+    if chosen.kind in "biu":
+        raise DtypeError(f"{name}: draws floats, but dtype is {chosen}; use randint.")
+    return chosen
+
+
+def rand(
+    *shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None, rng: Any = None
+) -> Tensor:
+    """Return random numbers, uniform in [0, 1).
+
+    Example:
+        >>> nt.rand(2, rng=0)
+        tensor([0.27549583, 0.57751346])
+    """
+    return _uniform("rand", 0.0, 1.0, given_shape("rand", shape), dtype, requires_grad, name, rng)
+
+
+def uniform(
+    low: float = 0.0,
+    high: float = 1.0,
+    *lengths: Any,
+    shape: Any = (),
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    rng: Any = None,
+) -> Tensor:
+    """Return random numbers, uniform in [low, high); the shape is given as a tuple or as separate integers.
+
+    Example:
+        >>> nt.uniform(-1.0, 1.0, (2, 3), rng=0).shape
+        (2, 3)
+    """
+    given_number("uniform", "low", low), given_number("uniform", "high", high)
+    return _uniform("uniform", low, high, given_shape("uniform", lengths or (shape,)), dtype, requires_grad, name, rng)
+
+
+def _uniform(
+    caller: str, low: Any, high: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
+) -> Tensor:
+    chosen = _float_dtype(caller, dtype)
+    key, counter = stream_of(rng).take(math.prod(size))
+    drawn = low + (high - low) * kernels.uniform(key, counter, size)
+    return finished(kernels.rounded(drawn, low, high, chosen), requires_grad, name)
+
+
+def randn(
+    *shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None, rng: Any = None
+) -> Tensor:
+    """Return random numbers of the standard normal distribution.
+
+    Example:
+        >>> nt.randn(2, 3, rng=0).shape
+        (2, 3)
+    """
+    return _normal("randn", 0.0, 1.0, given_shape("randn", shape), dtype, requires_grad, name, rng)
+
+
+def normal(
+    mean: float = 0.0,
+    std: float = 1.0,
+    *lengths: Any,
+    shape: Any = (),
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    rng: Any = None,
+) -> Tensor:
+    """Return random numbers of a normal distribution; the shape is given as a tuple or as separate integers.
+
+    Example:
+        >>> nt.normal(5.0, 0.1, (3,), rng=0).shape
+        (3,)
+    """
+    given_number("normal", "mean", mean)
+    if given_number("normal", "std", std) < 0:
+        raise ArgumentError(f"normal: std is {std!r}; a standard deviation is not negative.")
+    return _normal("normal", mean, std, given_shape("normal", lengths or (shape,)), dtype, requires_grad, name, rng)
+
+
+def _normal(
+    caller: str, mean: Any, std: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
+) -> Tensor:
+    chosen = _float_dtype(caller, dtype)
+    key, counter = stream_of(rng).take(2 * math.prod(size))
+    drawn = kernels.normal(key, counter, size)
+    return finished(np.asarray(mean + std * drawn).astype(chosen), requires_grad, name)
+
+
+def randint(
+    low: int,
+    high: int | None = None,
+    *lengths: Any,
+    shape: Any = (),
+    dtype: DtypeLike = "int64",
+    requires_grad: bool = False,
+    name: str | None = None,
+    rng: Any = None,
+) -> Tensor:
+    """Return random integers from `low` (0 if only one bound is given) up to but not including `high`.
+
+    The shape is given as a tuple or as separate integers.
+
+    Example:
+        >>> nt.randint(0, 10, (4,), rng=0)
+        tensor([4, 1, 0, 6])
+    """
+    if high is None:
+        low, high = 0, low
+    for what, bound in (("low", low), ("high", high)):
+        if not isinstance(bound, int | np.integer):
+            raise OperandError(f"randint: {what} is {bound!r}; bounds are integers.")
+    if high <= low:
+        raise ArgumentError(f"randint: low is {low} and high is {high}; high must be larger.")
+    if as_dtype(dtype).kind not in "iu":
+        raise DtypeError(f"randint: draws integers, but dtype is {as_dtype(dtype)}; use uniform, or astype().")
+    size = given_shape("randint", lengths or (shape,))
+    key, counter = stream_of(rng).take(math.prod(size))
+    return finished(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), requires_grad, name)
+
+
+def permutation(
+    n: int,
+    rng: Any = None,
+    *,
+    dtype: DtypeLike = "int64",
+    requires_grad: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """Return the integers 0 to n - 1 in random order.
+
+    Example:
+        >>> sorted(nt.permutation(4, rng=0).tolist())
+        [0, 1, 2, 3]
+    """
+    key, counter = stream_of(rng).take(given_count("permutation", "n", n))
+    drawn = kernels.permutation(key, counter, n).astype(as_dtype(dtype), copy=False)
+    return finished(drawn, requires_grad, name)
