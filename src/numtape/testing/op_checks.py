@@ -6,146 +6,34 @@ forward push over the same records. So ops and functions made of ops are checked
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from .._typing import NDArray
 from ..core import batching
-from ..core.declare import registry
-from ..core.forward import forward
 from ..core.gradients import link_of
-from ..core.op import NON_DIFFERENTIABLE, Composite, Op, Structure
+from ..core.op import Composite, Op, Structure
 from ..core.record import Record
 from ..core.reverse import reverse
 from ..core.value import LEAF, Value, wrap
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float16
 from ..ops.samples import Rejected, Sample
 from ..tensors import Tensor
-
-#: The step of the six-point stencil: truncation h**6, rounding 1e-16 / h.
-STEP = 1e-3
-STENCIL = ((1, 45.0), (2, -9.0), (3, 1.0))
-
-
-@dataclass(frozen=True)
-class Case:
-    """A function of flat arrays: the differentiable operands of one sample, everything else fixed."""
-
-    name: str
-    function: Callable[..., Any]
-    operands: list[NDArray]
-
-    def values(self, operands: list[Any]) -> list[Any]:
-        """Return the float outputs as a list."""
-        out = self.function(*operands)
-        outs = list(out) if isinstance(out, tuple | list) else [out]
-        return [x for x in outs if np.dtype(x.dtype) in FLOAT_DTYPES]
-
-
-def entries() -> list[Op | Composite]:
-    """Return everything that is registered."""
-    return list(registry.values())
-
-
-def samples(entry: Op | Composite) -> list[Sample]:
-    """Return the samples that must work."""
-    return [s for s in entry.facts.samples() if isinstance(s, Sample)]
-
-
-def rejections(entry: Op | Composite) -> list[Rejected]:
-    """Return the samples that must raise."""
-    return [s for s in entry.facts.samples() if isinstance(s, Rejected)]
-
-
-def case_of(entry: Op | Composite, sample: Sample) -> Case:
-    """Return the sample as a function of its differentiable operands."""
-    flat: list[Any] = []
-    slots: list[Any] = []
-    for i, arg in enumerate(sample.args):
-        is_sequence = isinstance(arg, tuple | list) and any(isinstance(x, np.ndarray) for x in arg)
-        parts = list(arg) if is_sequence else [arg]
-        places: list[Any] = []
-        for part in parts:
-            if _is_differentiable(entry, i, part):
-                places.append(len(flat))
-                flat.append(part)
-            else:
-                places.append((part,))
-        slots.append((is_sequence, places))
-
-    def function(*operands: Any) -> Any:
-        args = []
-        for is_sequence, places in slots:
-            parts = [place[0] if isinstance(place, tuple) else operands[place] for place in places]
-            args.append(tuple(parts) if is_sequence else parts[0])
-        return entry.face(*args, **sample.params)
-
-    return Case(entry.name, function, flat)
-
-
-def _is_differentiable(entry: Op | Composite, position: int, part: Any) -> bool:
-    if not isinstance(part, np.ndarray) or part.dtype not in FLOAT_DTYPES:
-        return False
-    return isinstance(entry, Composite) or entry.pull(position) is not NON_DIFFERENTIABLE
-
-
-def leaves(operands: list[NDArray]) -> list[Any]:
-    """Return tracked tensors around copies of arrays."""
-    return [wrap(Tensor, x.copy(), LEAF) for x in operands]
-
-
-def vjp(case: Case, operands: list[NDArray], cotangents: Sequence[NDArray | None]) -> list[NDArray]:
-    """Return the cotangents of the operands; an output may be left without a cotangent."""
-    tensors = leaves(operands)
-    outs = case.values(tensors)
-    pairs = zip(outs, cotangents, strict=True)
-    seeds = [(link_of(y), g) for y, g in pairs if y.node is not None and g is not None]
-    found = reverse(seeds, tensors)
-    return [np.asarray(found.get(x, np.zeros(x.shape))) for x in tensors]
-
-
-def jvp(case: Case, operands: list[NDArray], tangents: list[NDArray]) -> list[NDArray]:
-    """Return the tangents of the outputs, by pushing over the recorded graph."""
-    tensors = leaves(operands)
-    outs = case.values(tensors)
-    links = [link_of(y) for y in outs]
-    pushed = forward(list(zip(tensors, tangents, strict=True)), links)
-    return [np.zeros(y.shape) if t is None else np.asarray(t) for y, t in zip(outs, pushed, strict=True)]
-
-
-def differences(case: Case, operands: list[NDArray], tangents: list[NDArray]) -> list[NDArray]:
-    """Return directional derivatives of the outputs by the six-point stencil."""
-
-    def at(k: float) -> list[NDArray]:
-        return [np.asarray(y) for y in case.values([x + k * STEP * t for x, t in zip(operands, tangents, strict=True)])]
-
-    totals: list[Any] = []
-    for k, weight in STENCIL:
-        deltas = [(a - b) * (weight / (60.0 * STEP)) for a, b in zip(at(k), at(-k), strict=True)]
-        totals = deltas if not totals else [x + d for x, d in zip(totals, deltas, strict=True)]
-    return totals
-
-
-def directions(operands: list[NDArray], seed: int) -> list[NDArray]:
-    """Return random directions of the shapes of arrays, of length about one each element."""
-    rng = np.random.default_rng(seed)
-    return [np.asarray(rng.uniform(0.5, 1.0, x.shape) * rng.choice([-1.0, 1.0], x.shape)) for x in operands]
-
-
-def outputs(case: Case) -> list[NDArray]:
-    """Return the float outputs on plain arrays."""
-    return [np.asarray(y) for y in case.values(list(case.operands))]
-
-
-def assert_close(actual: Any, expected: Any, tolerance: float, what: str) -> None:
-    """Compare with an absolute and relative tolerance; NaN equals NaN."""
-    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
-    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
-    scale = max(1.0, float(np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected))))
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * scale, err_msg=what)
+from .op_cases import Case as Case
+from .op_cases import assert_close as assert_close
+from .op_cases import case_of as case_of
+from .op_cases import differences as differences
+from .op_cases import directions as directions
+from .op_cases import entries as entries
+from .op_cases import is_differentiable as is_differentiable
+from .op_cases import jvp as jvp
+from .op_cases import leaves as leaves
+from .op_cases import outputs as outputs
+from .op_cases import rejections as rejections
+from .op_cases import samples as samples
+from .op_cases import vjp as vjp
 
 
 def check_value(entry: Op | Composite, sample: Sample) -> None:
@@ -346,7 +234,7 @@ def check_batch(entry: Op | Composite, sample: Sample) -> None:
     if not entry.is_variadic and len(args) >= len(entry.arguments):
         given = tuple(args)
     params = {**entry.defaults, **sample.params}
-    floats = [i for i, x in enumerate(given) if isinstance(x, np.ndarray) and _is_differentiable(entry, i, x)]
+    floats = [i for i, x in enumerate(given) if isinstance(x, np.ndarray) and is_differentiable(entry, i, x)]
     for count in range(1, len(floats) + 1):
         for chosen in itertools.combinations(floats, count):
             operands = [np.stack([x, x * 0.9 + 0.01, x * 0.8]) if i in chosen else x for i, x in enumerate(given)]
@@ -371,7 +259,7 @@ def pattern(entry: Op, sample: Sample, position: int, operand: NDArray, out: NDA
         allowed[out_labels, np.broadcast_to(labels, out.shape)] = True
     elif kind is Structure.MOVES:
         args = [
-            np.zeros(np.shape(x), np.int64) if _is_differentiable(entry, i, x) else x
+            np.zeros(np.shape(x), np.int64) if is_differentiable(entry, i, x) else x
             for i, x in enumerate(_operands(entry, sample))
         ]
         args[position] = labels
@@ -383,7 +271,7 @@ def pattern(entry: Op, sample: Sample, position: int, operand: NDArray, out: NDA
         case = case_of(entry, sample)
         # The op is linear in this operand: its VJP moves labels without touching values.
         pulled = vjp(case, case.operands, [out_labels.astype(np.float64)])
-        index = [i for i, x in enumerate(_operands(entry, sample)) if _is_differentiable(entry, i, x)].index(position)
+        index = [i for i, x in enumerate(_operands(entry, sample)) if is_differentiable(entry, i, x)].index(position)
         allowed[np.rint(pulled[index]).astype(np.int64), labels] = True
     elif kind is Structure.LANES:
         axis = params["axis"]
@@ -433,7 +321,7 @@ def check_pattern(entry: Op | Composite, sample: Sample) -> None:
     outs = outputs(case)
     if len(outs) != 1 or entry.facts.structure is Structure.DENSE:
         return
-    positions = [i for i, x in enumerate(_operands(entry, sample)) if _is_differentiable(entry, i, x)]
+    positions = [i for i, x in enumerate(_operands(entry, sample)) if is_differentiable(entry, i, x)]
     for j, position in enumerate(positions):
         operand = case.operands[j]
         allowed = pattern(entry, sample, position, operand, outs[0])
