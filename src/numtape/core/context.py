@@ -159,20 +159,35 @@ def without_casts(scopes: "tuple[Scope, ...]") -> "tuple[Scope, ...]":
     return tuple(scope for scope in scopes if not scope.casts)
 
 
-class Observer:
-    """Looks at reverse sweeps while it is active: ``with entered(observers=(*current().observers, observer))``."""
-
-    def on_targets(self, targets: "Sequence[Value]") -> None:
-        """Look at the tensors that a sweep will start from, before anything is done."""
-
-    def on_sweep(self, records: "Sequence[Record]") -> None:
-        """Look at the records that a sweep is about to pass, newest first."""
+class Follower:
+    """Follows one reverse sweep."""
 
     def on_step(self, record: "Record", cotangent: Any, cotangents: dict[Any, Any]) -> None:
         """Look at a record that was just passed, its cotangent, and those that wait; nothing of it is freed yet."""
 
     def on_end(self) -> None:
         """Note that the sweep is over; one that raises just stops."""
+
+
+class Observer:
+    """Looks at reverse sweeps while it is active: ``with entered(observers=(*current().observers, observer))``."""
+
+    #: Whether it also looks at the sweeps that derivative rules run inside of a sweep.
+    looks_inside = True
+
+    def on_targets(self, targets: "Sequence[Value]") -> None:
+        """Look at the tensors that a sweep will start from, before anything is done."""
+
+    def on_sweep(self, records: "Sequence[Record]") -> Follower | None:
+        """Look at the records that a sweep is about to pass, newest first, and say who follows it."""
+
+
+def followers_of(records: "Sequence[Record]") -> list[Follower]:
+    """Begin a sweep over records, newest first, and return who follows it."""
+    observers = current().observers
+    if not observers:
+        return []
+    return [follower for each in observers if (follower := each.on_sweep(records)) is not None]
 
 
 class Target(weakref.ref["Value"]):

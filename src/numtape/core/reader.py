@@ -23,7 +23,7 @@ _ndarray = np.ndarray
 class Reader:
     """Finds what rules read: as arrays, or as tensors linked to their records when `cls` is given."""
 
-    __slots__ = ("_moved", "_records", "_restorer", "_uncast", "cls", "current", "restored")
+    __slots__ = ("_inside", "_moved", "_records", "_restorer", "cls", "current", "restored")
 
     def __init__(
         self, cls: type[Value] | None, records: Sequence[Record] = (), moved: Mapping[Any, Any] = MappingProxyType({})
@@ -36,20 +36,22 @@ class Reader:
         self._records = records
         self._moved = moved
         self._restorer: Restorer | None = None
-        self._uncast: entered | None = None
+        self._inside: entered | None = None
 
     def __enter__(self) -> None:
-        """Begin a sweep, whose rules run in the dtypes of their records."""
-        scopes = current().scopes
-        if scopes and casting(scopes) is not None:
-            self._uncast = entered(scopes=without_casts(scopes))
-            self._uncast.__enter__()
+        """Begin a sweep. Its rules run in the dtypes of their records, and not everybody looks at what they do."""
+        state = current()
+        if state.scopes or state.observers:
+            observers = tuple(observer for observer in state.observers if observer.looks_inside)
+            if len(observers) < len(state.observers) or casting(state.scopes) is not None:
+                self._inside = entered(scopes=without_casts(state.scopes), observers=observers)
+                self._inside.__enter__()
 
     def __exit__(self, *exc: object) -> None:
         if self._restorer is not None:
             self._restorer.drop_all()
-        if self._uncast is not None:
-            self._uncast.__exit__()
+        if self._inside is not None:
+            self._inside.__exit__()
 
     def pass_by(self, record: Record) -> None:
         """Drop again what was made again for a record that the sweep has passed."""

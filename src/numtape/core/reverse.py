@@ -21,7 +21,7 @@ from ..dtypes import HALF_DTYPES, float32
 from ..errors import GradientError, ShapeError
 from ..kernels.sums import FEW, MOST_LABELS, add_reduce
 from .apply import PICK
-from .context import FREED, current
+from .context import FREED, followers_of
 from .graph import Graph, Way, graph_of, way_of
 from .op import Rule
 from .reader import Reader
@@ -108,9 +108,7 @@ def reverse(
     reader = Reader(cls, records, cotangents)
     read = reader.operand
     restored = reader.restored
-    observers = current().observers
-    for observer in observers:
-        observer.on_sweep(records)
+    followers = followers_of(records)
     with np.errstate(all="ignore", under=under), reader:
         for record in records:
             g = cotangents.pop(record, None)
@@ -169,9 +167,9 @@ def reverse(
                     else:
                         accumulate(cotangents, link, cotangent)
                 operand = cotangent = None  # What nobody else holds goes now.
-            if observers:
-                for observer in observers:
-                    observer.on_step(record, g, cotangents)
+            if followers:
+                for follower in followers:
+                    follower.on_step(record, g, cotangents)
             if restored:
                 reader.pass_by(record)
             if free:
@@ -182,8 +180,8 @@ def reverse(
                     last = links[-1]
                     if type(last) is not _ndarray or last.ndim or len(links) > 2:
                         _free_operands(record)
-    for observer in observers:
-        observer.on_end()
+    for follower in followers:
+        follower.on_end()
     # What is left belongs to leaves; a seed that is itself a wanted leaf is among them.
     for leaf, g in cotangents.items():
         if leaf in ends:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..core.buffers import buffer_of
-from ..core.context import Observer, Scope, current, entered
+from ..core.context import Follower, Observer, Scope, current, entered
 from ..core.op import Op
 from ..core.record import Record
 from ..core.reverse import reverse
@@ -63,10 +63,6 @@ class Activations(Scope, Observer):
         self._computed: tuple[Op | None, list[weakref.ref[Any]]] = (None, [])
         #: What ops made that left no record; a later record may hold it.
         self._made: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        #: Of the sweep: the records whose arrays are dropped, those seen restored, and the gradients of leaves.
-        self._dropped: set[Record] = set()
-        self._restored: set[Record] = set()
-        self._of_leaves: list[weakref.ref[Any]] = []
         self._open: list[entered] = []
 
     @property
@@ -157,19 +153,42 @@ class Activations(Scope, Observer):
                         self.ledger.enter(array, account)
         self.note(self.phase, record.op.name)
 
-    def on_sweep(self, records: Sequence[Record]) -> None:
+    def on_sweep(self, records: Sequence[Record]) -> Follower:
         """Begin a backward."""
-        self._forget_sweep()
+        sweep = _Sweep(self, records)
         self.phase = BACKWARD
-        self._dropped = {record for record in records if not record.is_kept}
         self.note(BACKWARD, "begins")
+        return sweep
+
+    def end_sweep(self, before: str) -> None:
+        """End a backward; a sweep inside of another one ends where that goes on."""
+        self.note(BACKWARD, "ends")
+        self.phase = before
+
+    def settle(self) -> None:
+        """Leave a sweep that raised, which just stops."""
+        if self.phase is BACKWARD and not _is_sweeping():
+            self.phase = FORWARD
+
+
+class _Sweep(Follower):
+    """Counts what one reverse sweep holds: cotangents, and values that are made again."""
+
+    def __init__(self, activations: Activations, records: Sequence[Record]) -> None:
+        self._activations = activations
+        self._ledger = activations.ledger
+        self._phase_before = activations.phase
+        #: The records whose arrays are dropped, those seen restored, and the gradients of leaves.
+        self._dropped = {record for record in records if not record.is_kept}
+        self._restored: set[Record] = set()
+        self._of_leaves: list[weakref.ref[Any]] = []
 
     def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
         """Count the cotangents that a step leaves to records, and what it made again."""
-        self.phase = BACKWARD
-        account = self.ledger.account(record, BACKWARD, "cotangent")
+        self._activations.phase = BACKWARD
+        account = self._ledger.account(record, BACKWARD, "cotangent")
         for array in arrays_in(cotangent):
-            self.ledger.enter(array, account)
+            self._ledger.enter(array, account)
         waiting = [(link, cotangents.get(link)) for link in record.inputs if isinstance(link, Record | Value)]
         for link, g in waiting:
             if type(link) is not Record and type(g) is np.ndarray:
@@ -179,10 +198,10 @@ class Activations(Scope, Observer):
         for link, g in waiting:
             if type(link) is Record:
                 for array in arrays_in(g):
-                    self.ledger.enter(array, account)
+                    self._ledger.enter(array, account)
         if any(self._is_new(link) for link in (record, *record.inputs)):
             self._count_restored()
-        self.note(BACKWARD, record.op.name)
+        self._activations.note(BACKWARD, record.op.name)
 
     def _let_leaves_go(self, cotangents: dict[Any, Any]) -> None:
         """Count an array no more that became the gradient of a leaf, unless a record waits for it, too."""
@@ -195,7 +214,7 @@ class Activations(Scope, Observer):
             if buffer is not None and id(buffer) in waiting:
                 still.append(reference)
             elif buffer is not None:
-                self.ledger.remove(buffer)
+                self._ledger.remove(buffer)
         self._of_leaves = still
 
     def _is_new(self, link: Any) -> bool:
@@ -207,26 +226,15 @@ class Activations(Scope, Observer):
             if _lies_in_a_leaf(record):
                 continue
             for array in arrays_in(record.array):
-                self.ledger.enter(array, self.ledger.account(record, BACKWARD, "recomputed"))
+                self._ledger.enter(array, self._ledger.account(record, BACKWARD, "recomputed"))
 
     def on_end(self) -> None:
         """End a backward. An array that became the gradient of a leaf is no cotangent any more."""
         for reference in self._of_leaves:
             buffer = reference()
             if buffer is not None:
-                self.ledger.remove(buffer)
-        self._forget_sweep()
-        self.note(BACKWARD, "ends")
-        self.phase = FORWARD
-
-    def settle(self) -> None:
-        """Leave a sweep that raised, which just stops."""
-        if self.phase is BACKWARD and not _is_sweeping():
-            self.phase = FORWARD
-            self._forget_sweep()
-
-    def _forget_sweep(self) -> None:
-        self._dropped, self._restored, self._of_leaves = set(), set(), []
+                self._ledger.remove(buffer)
+        self._activations.end_sweep(self._phase_before)
 
 
 def _is_sweeping() -> bool:

@@ -1,14 +1,12 @@
 """Raise when a loss or a gradient is not finite, before anything is delivered, and name where it began."""
 
-import threading
-from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from ..core.context import Observer, current, entered
+from ..core.context import Follower, Observer, current, entered
 from ..core.reader import Reader
 from ..core.record import Record
 from ..core.value import Lifted, Value
@@ -18,29 +16,15 @@ from .birth import Birth, hooked, is_finite
 from .provenance import Explanation, explain_target, explained
 from .search import Trail, first_of, leaf_hooks
 
-#: How many sweeps within sweeps are followed. One that raises does not tell, and is forgotten after that many more.
-_MOST_NESTED = 8
 
+class _Watch(Observer):
+    """Looks at what sweeps start from and deliver. What rules do inside of a sweep shows in what it delivers."""
 
-class _Sweep:
-    """A reverse sweep that is being watched, known by the dictionary of its cotangents."""
-
-    def __init__(self, records: Sequence[Record], cotangents: Any) -> None:
-        self.records = records
-        self.cotangents = cotangents
-        self.trail = Trail(Reader(None))
-
-
-class _Watch(Observer, threading.local):
-    """Follows the sweeps of a thread."""
+    looks_inside = False
 
     def __init__(self) -> None:
-        self._sweeps: deque[_Sweep] = deque(maxlen=_MOST_NESTED)
-        self._records: Sequence[Record] = ()
-        #: The sweep that took the last step: it is the one that ends next.
-        self._latest: _Sweep | None = None
         #: The hooks that were added to leaves, each until it was called.
-        self._looks: dict[Any, Any] = {}
+        self.looks: dict[Any, Any] = {}
 
     def on_targets(self, targets: Sequence[Value]) -> None:
         for target in targets:
@@ -49,52 +33,54 @@ class _Watch(Observer, threading.local):
                 with entered(scopes=(), observers=()), np.errstate(all="ignore"):
                     raise_anomaly("the target of this backward is not finite", explain_target(target))
 
-    def on_sweep(self, records: Sequence[Record]) -> None:
-        self._records = records
-        self._latest = None
+    def on_sweep(self, records: Sequence[Record]) -> Follower:
+        return _Sweep(self, records)
 
-    def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
-        sweep = self._latest
-        if sweep is None or sweep.cotangents is not cotangents:
-            sweep = next((each for each in self._sweeps if each.cotangents is cotangents), None)
-            if sweep is None:
-                sweep = _Sweep(self._records, cotangents)
-                self._sweeps.append(sweep)
-            self._latest = sweep
-        sweep.trail.step(record, cotangent, cotangents)
-
-    def on_end(self) -> None:
-        sweep, self._latest = self._latest, None
-        if sweep is None:
-            return
-        self._sweeps.remove(sweep)
-        birth = first_of(sweep.trail.ends(sweep.cotangents)) or first_of(sweep.trail.sums(sweep.cotangents))
-        if birth is not None:
-            _raise_gradient(birth, sweep.records)
-        for leaf in sweep.cotangents:
-            if leaf_hooks(leaf) and leaf in sweep.trail.last:
-                self._follow_hooks(leaf, sweep)
-
-    def _follow_hooks(self, leaf: Any, sweep: _Sweep) -> None:
-        """Look at what the hooks of a leaf return: they run once the sweep has ended, and this one is the last."""
-        self._drop(leaf)
-
-        def look(gradient: Value) -> None:
-            self._drop(leaf)
-            if not is_finite(gradient):
-                _raise_gradient(hooked(*sweep.trail.last[leaf], gradient), sweep.records)
-
-        self._looks[leaf] = leaf.register_hook(look)
-
-    def _drop(self, leaf: Any) -> None:
-        look = self._looks.pop(leaf, None)
+    def drop(self, leaf: Any) -> None:
+        """Take back the hook that was added to a leaf, if there is one."""
+        look = self.looks.pop(leaf, None)
         if look is not None:
             look.remove()
 
     def end(self) -> None:
         """Leave no hook behind, should one of the user's have raised."""
-        for leaf in list(self._looks):
-            self._drop(leaf)
+        for leaf in list(self.looks):
+            self.drop(leaf)
+
+
+class _Sweep(Follower):
+    """Follows one sweep, and raises at its end if something that it delivers is not finite."""
+
+    def __init__(self, watch: _Watch, records: Sequence[Record]) -> None:
+        self._watch = watch
+        self._records = records
+        self._trail = Trail(Reader(None))
+        self._cotangents: dict[Any, Any] = {}
+
+    def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
+        self._cotangents = cotangents
+        self._trail.step(record, cotangent, cotangents)
+
+    def on_end(self) -> None:
+        trail, cotangents = self._trail, self._cotangents
+        birth = first_of(trail.ends(cotangents)) or first_of(trail.sums(cotangents))
+        if birth is not None:
+            _raise_gradient(birth, self._records)
+        for leaf in cotangents:
+            if leaf_hooks(leaf) and leaf in trail.last:
+                self._follow_hooks(leaf)
+
+    def _follow_hooks(self, leaf: Any) -> None:
+        """Look at what the hooks of a leaf return: they run once the sweep has ended, and this one is the last."""
+        watch = self._watch
+        watch.drop(leaf)
+
+        def look(gradient: Value) -> None:
+            watch.drop(leaf)
+            if not is_finite(gradient):
+                _raise_gradient(hooked(*self._trail.last[leaf], gradient), self._records)
+
+        watch.looks[leaf] = leaf.register_hook(look)
 
 
 def raise_anomaly(what: str, explanation: Explanation) -> None:

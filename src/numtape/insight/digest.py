@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.context import Observer, current, entered
+from ..core.context import Follower, Observer, current, entered
 from ..core.gradients import check_target, link_of, seed_of, sweep
 from ..core.graph import collect, graph_of
 from ..core.recompute import is_at_hand, run_again, value
@@ -244,11 +244,16 @@ def _gradients(records: Sequence[Record], found: dict[Any, Any]) -> tuple[tuple[
     return tuple((number, f"{_name(leaf)} {_hash_of(found[leaf])}") for leaf, number in readers.items())
 
 
-class _Cotangents(Observer):
+class _Cotangents(Observer, Follower):
     """Hashes the cotangent of each record that a sweep passes."""
+
+    looks_inside = False
 
     def __init__(self) -> None:
         self.found: dict[Record, str] = {}
+
+    def on_sweep(self, records: Sequence[Record]) -> Follower:
+        return self
 
     def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
         """Note a record's cotangent; those of several outputs come as a list."""

@@ -57,8 +57,8 @@ class WatchedActivations(Activations):
         self.growth: dict[str, Growth] = {}
         self._is_after_sweep = False
 
-    def on_end(self) -> None:
-        super().on_end()
+    def end_sweep(self, before: str) -> None:
+        super().end_sweep(before)
         self._is_after_sweep = True
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:

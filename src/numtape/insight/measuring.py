@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core.apply import PICK
-from ..core.context import Observer, Scope
+from ..core.context import Follower, Observer, Scope
 from ..core.op import Op
 from ..core.record import Record
 from ..dtypes import is_float
@@ -54,26 +54,23 @@ class Measurer(Scope, Observer):
         if numbers:
             self.numbers[record.index] = numbers
 
-    def on_sweep(self, records: Sequence[Record]) -> None:
-        """Begin to count what a sweep holds."""
-        if self._bytes is not None:
-            self._bytes.on_sweep(records)
+    def on_sweep(self, records: Sequence[Record]) -> Follower:
+        """Begin to measure a sweep."""
+        return _MeasuredSweep(self, None if self._bytes is None else self._bytes.on_sweep(records))
 
-    def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
-        """Measure the cotangent of a record, and those that it passed on."""
+    def measure(self, record: Record, cotangent: Any) -> None:
+        """Take the numbers of a record that a sweep has passed."""
         numbers = self.numbers.setdefault(record.index, {})
         array = _array(cotangent)
         if self._values and array is not None:
             numbers["grad_norm"] = norm_of(array)
         if self._bytes is not None:
-            self._bytes.on_step(record, cotangent, cotangents)
             numbers["backward_live_bytes"] = float(self._sample(self._bytes))
         self._log.resume()
 
-    def on_end(self) -> None:
-        """End the count of a sweep."""
+    def end_sweep(self) -> None:
+        """Take the bytes at the end of a sweep."""
         if self._bytes is not None:
-            self._bytes.on_end()
             self._sample(self._bytes)
 
     def settle(self) -> None:
@@ -92,6 +89,26 @@ class Measurer(Scope, Observer):
         live = counted.live
         self.samples.append((clock(), live))
         return live
+
+
+class _MeasuredSweep(Follower):
+    """Measures the cotangents of one sweep, and counts what it holds."""
+
+    def __init__(self, measurer: Measurer, counted: Follower | None) -> None:
+        self._measurer = measurer
+        self._counted = counted
+
+    def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
+        """Measure the cotangent of a record, and those that it passed on."""
+        if self._counted is not None:
+            self._counted.on_step(record, cotangent, cotangents)
+        self._measurer.measure(record, cotangent)
+
+    def on_end(self) -> None:
+        """End the count of the sweep."""
+        if self._counted is not None:
+            self._counted.on_end()
+        self._measurer.end_sweep()
 
 
 def _array(cotangent: Any) -> Any:

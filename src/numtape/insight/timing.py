@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.context import Observer
+from ..core.context import Follower, Observer
 from ..core.declare import registry
 from ..core.op import Op, every_op
 from ..core.record import Record, call_site, is_users, latest, next_index, user_files
@@ -38,7 +38,7 @@ Site = tuple[CodeType, int]
 _getframe = sys._getframe
 
 
-class Log(Observer):
+class Log(Observer, Follower):
     """What ran in one context, in the order in which it ended."""
 
     __slots__ = ("_root", "entries", "has_details", "is_closed", "runs", "runs_of_records", "stacks", "steps")
@@ -80,9 +80,10 @@ class Log(Observer):
         """Take no more: a task that began inside of a profile may go on after it, in a copy of its context."""
         self.is_closed = True
 
-    def on_sweep(self, records: Sequence[Record]) -> None:
+    def on_sweep(self, records: Sequence[Record]) -> Follower:
         """Note when a sweep begins."""
         self._mark(SWEEP_BEGAN)
+        return self
 
     def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
         """Note when the step of a record ends."""
