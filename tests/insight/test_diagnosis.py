@@ -115,8 +115,8 @@ def test_an_infinite_derivative_is_named_with_its_point():
     found = explained(nt.sqrt, [1.0, 0.0])
     assert found.cause == "the derivative of sqrt by x is inf where x = 0."
     assert found.repair == (
-        "keep x away from 0, by a small number that is added before the op; or, if that element is not used, select "
-        "twice, so that the op never sees that element:\n"
+        "keep x away from 0, by a small number that is added or subtracted before the op; or, if that element is not "
+        "used, select twice, so that the op never sees that element:\n"
         "    ok = x > 0\n"
         "    y = nt.where(ok, nt.sqrt(nt.where(ok, x, 0.5)), 0.0)"
     )
@@ -227,23 +227,86 @@ def test_the_mask_of_a_where_is_the_condition_of_its_repair(array, function, mas
     assert np.allclose(x.grad.numpy(), gradient, rtol=1e-6)
 
 
+def same(y):
+    return y
+
+
 UNMASKED = [
-    ([4.0, 0.0, 0.0], nt.sqrt, "x > 0"),
-    ([4.0, -1.0, 0.0], lambda x: nt.nan_to_num(nt.sqrt(x)), "x > 0"),
-    ([1.0, 1000.0, 2000.0], lambda x: nt.minimum(nt.exp(x), 5.0), "x < 1000"),
-    ([1.0, -1000.0, -2000.0], lambda x: nt.minimum(nt.cosh(x), 5.0), "x > -1000"),
-    ([8.0, 0.0, -8.0], nt.cbrt, "x != 0"),
-    ([0.5, 1.0, -1.0], nt.asin, "abs(x) < 1"),
+    ([4.0, 0.0, 0.0], nt.sqrt, same, "x > 0"),
+    ([4.0, -1.0, 0.0], nt.sqrt, nt.nan_to_num, "x > 0"),
+    ([1.0, 1000.0, 2000.0], nt.exp, lambda y: nt.minimum(y, 5.0), "x < 1000"),
+    ([1.0, -1000.0, -2000.0], nt.cosh, lambda y: nt.minimum(y, 5.0), "x > -1000"),
+    ([1.0, 1000.0, 2000.0], nt.exp, lambda y: 1.0 / (1.0 + y), "x < 1000"),
+    ([1.0, 0.0, 2.0], nt.log, lambda y: nt.maximum(y, -5.0), "x > 0"),
+    ([8.0, 0.0, -8.0], nt.cbrt, same, "x != 0"),
+    ([0.5, 1.0, -1.0], nt.asin, same, "abs(x) < 1"),
 ]
 
 
-@pytest.mark.parametrize(("array", "function", "condition"), UNMASKED, ids=[c for *_, c in UNMASKED])
-def test_without_a_mask_the_condition_excludes_every_element_that_has_no_derivative(array, function, condition):
+@pytest.mark.parametrize(("array", "function", "after", "condition"), UNMASKED, ids=[c for *_, c in UNMASKED])
+def test_without_a_mask_the_condition_excludes_every_element_that_has_no_derivative(array, function, after, condition):
     x = nt.tensor(array, requires_grad=True)
-    found = nt.explain_nan(function(x).sum())
+    loss = after(function(x)).sum()
+    found = nt.explain_nan(loss)
     assert found.direction == "backward"
     assert f"    ok = {condition}\n" in found.repair
-    assert not nt.explain_nan(repaired(found.repair, x=x).sum())
+    again = after(repaired(found.repair, x=x)).sum()
+    assert not nt.explain_nan(again)
+    if after is not same:  # The elements are used: only their derivative, which is not, is left out.
+        assert again.item() == loss.item()
+
+
+OVERFLOWING = {
+    "a softmax": lambda x: ((e := nt.exp(x)) / e.sum())[1],
+    "a mask": lambda x: nt.where(np.array([False, True]), nt.exp(x) * x, 0.0).sum(),
+    "a bound": lambda x: nt.minimum(nt.exp(x) * x, 1.0).sum(),
+    "an element that is not used": lambda x: (nt.exp(x) / nt.norm(nt.exp(x)))[1],
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWING)
+@pytest.mark.parametrize("is_switched_on", [False, True])
+def test_a_derivative_that_reads_an_infinity_leads_to_where_that_began(name, is_switched_on):
+    x = nt.tensor([1000.0, 1.0], requires_grad=True)
+    loss = OVERFLOWING[name](x)
+    assert np.isfinite(loss.item())
+    if is_switched_on:
+        with nt.detect_anomaly(), pytest.raises(nt.errors.NonFiniteError) as caught:
+            loss.backward()
+        found = caught.value.explanation
+    else:
+        loss.backward()
+        assert np.isnan(x.grad.numpy()[0])
+        found = nt.explain_nan(loss)
+    assert (found.direction, found.op, found.index) == ("forward", "exp", (0,))
+    assert found.cause.startswith("overflow: the value is 1.97e+434, and the largest float32 is 3.403e+38. It does not")
+    assert found.cause.endswith("reads it, and becomes nan.")
+
+
+def test_an_infinity_under_a_mask_leads_to_the_division_that_made_it():
+    mask = np.array([False, True])
+    x = nt.tensor([1.0, 0.5], requires_grad=True)
+    quotient = x / (x - 1.0)
+    loss = nt.where(mask, quotient**2, 0.0).sum()
+    loss.backward()
+    found = nt.explain_nan(loss)
+    assert (found.direction, found.op) == ("forward", "div")
+    x = nt.tensor([1.0, 0.5], requires_grad=True)
+    nt.where(mask, repaired(found.repair, a=x, b=x - 1.0) ** 2, 0.0).sum().backward()
+    assert x.grad.tolist() == [0.0, 8.0]
+
+
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_a_constant_that_is_not_finite_has_a_repair_that_runs(number):
+    x = nt.tensor([3.0, 2.0], requires_grad=True)
+    factor = np.array([number, 1.0], np.float32)
+    loss = nt.where(np.array([False, True]), nt.exp(x) * factor, 0.0).sum()
+    loss.backward()
+    found = nt.explain_nan(loss)
+    assert (found.direction, found.op) == ("backward", "mul")
+    assert not nt.explain_nan(repaired(found.repair, a=nt.exp(x), b=factor, mask=np.array([False, True])).sum())
+    loss = nt.minimum(nt.exp(x) * np.array([np.inf, 1.0], np.float32), 9.0).sum()
+    assert "    ok = nt.isfinite(b)\n" in nt.explain_nan(loss).repair
 
 
 def test_the_argument_that_is_to_blame_is_replaced_and_not_the_one_of_the_derivative():
@@ -350,11 +413,12 @@ def test_no_element_is_left_without_a_derivative_by_the_repair(op, tracked, is_b
     grids = np.meshgrid(*[GRID] * len(op.arguments))
     positions = {"all": range(len(grids)), "first": [0], "last": [len(grids) - 1]}[tracked]
     leaves = [nt.tensor(grid.ravel(), requires_grad=i in positions) for i, grid in enumerate(grids)]
-    out = getattr(nt, op.name)(*leaves)
-    found = nt.explain_nan((nt.clip(nt.nan_to_num(out), -9.0, 9.0) if is_bounded else out).sum())
+    after = (lambda y: nt.clip(nt.nan_to_num(y), -9.0, 9.0)) if is_bounded else same
+    found = nt.explain_nan(after(getattr(nt, op.name)(*leaves)).sum())
     if found:  # A bounded quotient may be fine.
         assert found.direction == ("backward" if is_bounded else "forward")
-        assert not nt.explain_nan(repaired(found.repair, **dict(zip(op.arguments, leaves, strict=True))).sum())
+        again = after(repaired(found.repair, **dict(zip(op.arguments, leaves, strict=True)))).sum()
+        assert not nt.explain_nan(again)
 
 
 @pytest.mark.parametrize(("function", "condition"), [(nt.sqrt, "x > 0"), (nt.acosh, "x > 1"), (nt.asin, "abs(x) < 1")])
@@ -375,4 +439,4 @@ def test_the_condition_that_asks_the_derivative_takes_a_number_as_the_other_oper
     a = nt.tensor([1e-30, 4.0], requires_grad=True)
     found = nt.explain_nan(nt.clip(nt.pow(a, -2.0), 0.0, 9.0).sum())
     assert "    ok = nt.isfinite(nt.elementwise_grad(lambda a: nt.pow(a, b))(a.detach()))\n" in found.repair
-    assert not nt.explain_nan(repaired(found.repair, a=a, b=-2.0).sum())
+    assert not nt.explain_nan(nt.clip(repaired(found.repair, a=a, b=-2.0), 0.0, 9.0).sum())

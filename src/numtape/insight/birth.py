@@ -30,6 +30,11 @@ class Seen:
     #: What made it: an op and its line, or a tensor's name.
     maker: str = ""
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether the element at that place, or each of all elements, is finite."""
+        return bool(np.isfinite(self.value if self.value is not None else self.span or 0.0).all())
+
     def __str__(self) -> str:
         made = f", {self.maker}" if self.maker else ""
         if self.value is not None:
@@ -69,6 +74,8 @@ class Birth:
     lacks_eps: bool = False
     #: Where an infinity that is among the operands came in.
     infinity: "Birth | None" = None
+    #: Forward, if the value does not reach what was asked about: where a derivative read it.
+    read_by: "Birth | None" = None
     #: Names the NumPy arrays that this was computed from again, if nothing tells whether they were written since.
     unsure: str = ""
 

@@ -200,7 +200,8 @@ def _in_backward(birth: Birth, records: Sequence[Record]) -> Diagnosis:
         kinks = f" It has no derivative {op.facts.kinks}." if op.facts.kinks else ""
         return (
             f"{derivative} is not finite for these operands: {_shown(birth.operands)}.{kinks}",
-            "keep the operands away from there, by a small number that is added, or by nt.where before the op.",
+            "keep the operands away from there, by a small number that is added or subtracted, or by nt.where, before "
+            "the op.",
         )
     at = f"{derivative} is {birth.derivative:g} where {_shown(birth.operands)}"
     if birth.cotangent is not None and birth.cotangent.value == 0:
@@ -212,11 +213,11 @@ def _in_backward(birth: Birth, records: Sequence[Record]) -> Diagnosis:
         return (
             f"0 * {birth.derivative:g}{under}: {at}; {why}, so the cotangent that comes in is 0{by}, and 0 times that "
             "is nan.",
-            select_where_differentiable(birth, cause_of(birth), mask),
+            select_where_differentiable(birth, cause_of(birth), mask, is_used=mask is None),
         )
     name = cause_of(birth)
     own = next(seen.value for seen in birth.operands if seen.name == name)
-    away = f"away from {own:g}, by a small number that is added before the op"
+    away = f"away from {own:g}, by a small number that is added or subtracted before the op"
     return (
         f"{at}.",
         f"keep {name} {'where that derivative exists' if isnan(birth.derivative) else away}; or, if that element is "

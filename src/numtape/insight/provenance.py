@@ -10,6 +10,7 @@ from .._typing import NDArray
 from ..core.context import FREED, current, entered
 from ..core.gradients import link_of, seed_of
 from ..core.graph import collect, graph_of
+from ..core.recompute import Made
 from ..core.record import Link, Record, describe_site, link_name
 from ..core.value import Lifted, Value
 from ..errors import OperandError
@@ -18,7 +19,7 @@ from .diagnosis import about_parameter, diagnose, written
 from .doubts import find_doubts, is_current, values_in_use
 from .loop_search import look_inside
 from .replay import Obstacle
-from .search import has_hooks, search_cotangents, search_values
+from .search import behind, has_hooks, search_cotangents, search_values
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,10 @@ class Explanation:
     def _heading(self) -> str:
         record = f"record %{self.number}, {self.op} at {self.site}"
         if self.direction == "unknown":
-            return "What is not finite cannot be followed to where it began." + (
-                f" The search ended at {record}." if self.number is not None else ""
-            )
+            ended = f"The search ended at {record}." if self.number is not None else ""
+            if self.value is None and self.number is not None:
+                return f"Where a value stops being finite, if one does, cannot be said. {ended}"
+            return f"What is not finite cannot be followed to where it began. {ended}".rstrip()
         element = f"{self.value:g} at index {self.index}" if self.index else f"{self.value:g}"
         if self.number is None:
             return f"{element} in a tensor that no op made" + (f", written at {self.site}." if self.site else ".")
@@ -135,7 +137,7 @@ def explain_target(target: Any, gradient: Any = None, wanted: Link | None = None
     else:
         origin = search_values(records[::-1], known)
     if origin is not None:
-        return explained(origin, records)
+        return explained(origin, records, known)
     return _all_finite(records)
 
 
@@ -177,8 +179,10 @@ def _explain_delivered(target: Value) -> Explanation:
     return _all_finite(records)
 
 
-def explained(origin: Birth | Obstacle, records: Sequence[Record]) -> Explanation:
-    """Put what a search found among some records into words."""
+def explained(origin: Birth | Obstacle, records: Sequence[Record], known: Made | None = None) -> Explanation:
+    """Put what a search found among some records into words; `known` are outputs that the caller has."""
+    if isinstance(origin, Birth):
+        origin = behind(origin, known or {})
     record = origin.record
     number = sum(other.index < record.index for other in records)
     if isinstance(origin, Obstacle):
@@ -193,6 +197,12 @@ def explained(origin: Birth | Obstacle, records: Sequence[Record]) -> Explanatio
         where = f"in step {step.number} of the {step.length} of {record.op.name} at {record.site}"
         return replace(found, number=number, cause=f"{where}: {found.cause}")
     cause, repair = diagnose(origin, records)
+    if origin.read_by is not None:
+        reader = origin.read_by
+        cause += (
+            f" It does not reach what was asked about, but the derivative of {reader.record.op.name} at "
+            f"{reader.record.site} reads it, and becomes {reader.value:g}."
+        )
     if origin.unsure:
         cause += f" That is so if {origin.unsure} was not written since: nothing that is held tells."
     operands = origin.operands if origin.cotangent is None else (*origin.operands, origin.cotangent)

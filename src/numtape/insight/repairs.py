@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.apply import apply
+from ..core.apply import apply, compute
 from ..core.context import entered
 from ..core.op import Op
 from ..core.record import Gone, Record
@@ -34,7 +34,7 @@ def is_in_domain(op: Op, values: Mapping[str, Any]) -> bool:
 
 
 def _evaluate(condition: str, values: Mapping[str, Any]) -> Any:
-    return eval(condition, {"__builtins__": {}, "abs": abs, "rint": np.rint}, dict(values))
+    return eval(condition, {"__builtins__": {}, "abs": abs, "rint": np.rint, "isfinite": np.isfinite}, dict(values))
 
 
 def select_twice(birth: Birth) -> str:
@@ -59,13 +59,14 @@ def _points(seen: Seen) -> list[float]:
     return [seen.value, *between]
 
 
-def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = None) -> str:
+def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = None, is_used: bool = False) -> str:
     """Return the repair for a derivative that is not finite: no element at which it is so gets through.
 
     Args:
         birth: where it was met.
         name: the argument that is to be harmless, as `cause_of` tells.
         mask: what drops the result of such elements, if that was found.
+        is_used: whether the result of such elements may be used, although its derivative is not: then it stays.
     """
     op, bad, values = birth.record.op, birth.bad, birth.values
     assert bad is not None
@@ -77,10 +78,24 @@ def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = N
             f"    y = nt.where({selection}, nt.{op.name}({_arguments(op, name, 'safe')}), 0.0)"
         )
     is_undefined = birth.derivative is not None and math.isnan(birth.derivative)
+    instead = _value_there(birth) if is_used else "0.0"
     for condition in _conditions(op, name, values[name], bad, is_undefined):
         if not (_evaluate(condition, values) & bad).any() and _repairs(birth, name, condition, values):
-            return _by_condition(op, name, condition, values)
-    return _by_condition(op, name, _by_derivatives(birth.record), values)
+            return _by_condition(op, name, condition, values, instead)
+    return _by_condition(op, name, _by_derivatives(birth.record), values, instead)
+
+
+def _value_there(birth: Birth) -> str:
+    """Return the value of an op at the bad elements, as code."""
+    record = birth.record
+    assert birth.bad is not None
+    operands = [birth.values.get(each) for each in record.op.arguments]
+    found = np.unique(compute(record.op, operands, record.params or {})[birth.bad])
+    if len(found) == 1:
+        return _number(found[0]) if np.isfinite(found[0]) else f'float("{found[0]}")'
+    tracked = _tracked(record)
+    arguments = (f"{each}.detach()" if each in tracked else each for each in record.op.arguments)
+    return f"nt.{record.op.name}({', '.join(arguments)})"
 
 
 def _repairs(birth: Birth, name: str, condition: str, values: Mapping[str, NDArray]) -> bool:
@@ -165,6 +180,9 @@ def _conditions(op: Op, name: str, own: NDArray, bad: NDArray, is_undefined: boo
         yield _inside(op.facts.domain)
     points = np.unique(own[bad])
     good = np.append(own[~bad], 0.0)
+    if not np.isfinite(points).all():
+        yield f"isfinite({name})"
+        return
     if op.facts.domain or (is_undefined and points[-1] < 0):
         yield f"{name} > 0"
     # Beyond all others, away from zero, it is a region that overflows.
@@ -187,13 +205,13 @@ def _number(x: Any) -> str:
     return short if x.dtype.type(short) == x else repr(float(x))
 
 
-def _by_condition(op: Op, name: str, condition: str, values: Mapping[str, Any]) -> str:
-    public = re.sub(r"(?<!\.)\brint\b", "nt.rint", condition)
+def _by_condition(op: Op, name: str, condition: str, values: Mapping[str, Any], instead: str = "0.0") -> str:
+    public = re.sub(r"(?<!\.)\b(rint|isfinite)\b", r"nt.\1", condition)
     inner = f"nt.where(ok, {name}, {_harmless(op, name, condition, values)})"
     return (
         "select twice, so that the op never sees that element:\n"
         f"    ok = {public}\n"
-        f"    y = nt.where(ok, nt.{op.name}({_arguments(op, name, inner)}), 0.0)"
+        f"    y = nt.where(ok, nt.{op.name}({_arguments(op, name, inner)}), {instead})"
     )
 
 

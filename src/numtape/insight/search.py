@@ -12,6 +12,7 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.context import entered
+from ..core.graph import collect
 from ..core.reader import Reader
 from ..core.recompute import Made, run_again
 from ..core.record import Link, Record, link_name
@@ -22,7 +23,7 @@ from ..errors import GradientError
 from . import birth
 from .birth import Birth, is_finite
 from .doubts import TOLERANCE, Doubts, Suspect, find_doubts, named, overwritten
-from .replay import Obstacle, ObstacleMet, Replay, ReplayReader, is_close
+from .replay import Obstacle, ObstacleMet, Replay, ReplayReader, argument_name, is_close
 
 Origin = Birth | Obstacle
 
@@ -104,6 +105,20 @@ def _is_meant(origin: Birth) -> bool:
         return False
     assert origin.position is not None
     return not origin.record.needs >> origin.position & 1
+
+
+def behind(origin: Birth, known: Made) -> Birth:
+    """Return where an operand that a derivative has read stopped being finite, if one had; else the origin itself."""
+    if origin.direction == "forward" or origin.how != "computed":
+        return origin
+    seen = {each.name: each for each in origin.operands}
+    for position, link in enumerate(origin.record.inputs):
+        operand = seen.get(argument_name(origin.record, position))
+        if type(link) is Record and operand is not None and not operand.is_finite:
+            found = search_values(collect([link])[::-1], known)
+            if isinstance(found, Birth) and not _is_meant(found):
+                return replace(found, read_by=origin)
+    return origin
 
 
 def _has_nan(out: Any) -> bool:
@@ -255,7 +270,9 @@ def follow(records: Sequence[Record], cotangents: Cotangents, known: Made, calls
                 produced = pull(record, g, reader)
             except (ObstacleMet, GradientError) as error:
                 # What the sweep has seen so far is true, whatever comes after.
-                obstacle = error.obstacle if isinstance(error, ObstacleMet) else Obstacle(record, str(error))
+                obstacle = (
+                    error.obstacle if isinstance(error, ObstacleMet) else Obstacle(record, str(error).rstrip("."))
+                )
                 return first_of(trail.ends({})) or replace(obstacle, lead=_lead(records, reader))
             for link, cotangent in zip(record.inputs, produced, strict=True):
                 if cotangent is not None:
