@@ -698,7 +698,7 @@ def grad_of_an_integer_tensor():
     nt.grad(lambda x: (x * x).sum())(nt.arange(3))
 
 
-@misuse(errors.OperandError, "grad: cannot differentiate by argument 0, of type bool" + NO_TENSORS)
+@misuse(errors.OperandError, "grad: argument 0 is of type bool, which has no derivative" + NO_TENSORS)
 def grad_of_a_bool():
     nt.grad(lambda x: x * 1.0)(True)
 
@@ -708,7 +708,7 @@ def grad_of_a_numpy_bool():
     nt.grad(lambda x: x * 1.0)(np.True_)
 
 
-@misuse(errors.OperandError, "grad: cannot differentiate by argument 0, of type str" + NO_TENSORS)
+@misuse(errors.OperandError, "grad: argument 0 is of type str, which has no derivative" + NO_TENSORS)
 def grad_of_text():
     nt.grad(lambda x: x * 1.0)("text")
 
@@ -1013,7 +1013,8 @@ def grad_without_positional_arguments():
 
 @misuse(
     errors.OperandError,
-    "grad: has_aux is set, but <lambda> returned Tensor; it must return a pair, the scalar and anything else.",
+    "grad: has_aux is set, but <lambda> returned Tensor; it must return a pair, what is differentiated and anything "
+    "else.",
 )
 def has_aux_without_a_pair():
     nt.grad(lambda x: x.sum(), has_aux=True)(np.ones(3))
@@ -1021,14 +1022,14 @@ def has_aux_without_a_pair():
 
 @misuse(
     errors.OperandError,
-    "value_and_grad: has_aux is set, but <lambda> returned a tuple of 3; it must return a pair, the scalar and "
-    "anything else.",
+    "value_and_grad: has_aux is set, but <lambda> returned a tuple of 3; it must return a pair, what is "
+    "differentiated and anything else.",
 )
 def has_aux_with_a_triple():
     nt.value_and_grad(lambda x: (x.sum(), 1, 2), has_aux=True)(np.ones(3))
 
 
-@misuse(errors.ShapeError, "vjp: cotangent 0 has shape (2,) and its output (3,); they must be equal.")
+@misuse(errors.ShapeError, "vjp: cotangent 0 of <lambda> has shape (2,) and its output (3,); they must be equal.")
 def vjp_with_a_cotangent_of_another_shape():
     _, pull = nt.vjp(lambda x: x * 2.0, np.ones(3))
     pull(np.ones(2))
@@ -1046,13 +1047,13 @@ def vjp_with_too_few_cotangents():
     pull(np.ones(3))
 
 
-@misuse(errors.OperandError, "vjp: cotangent 0 is a str (<U4); it must be real numbers.")
+@misuse(errors.OperandError, "vjp: cotangent 0 of <lambda> is a str (<U4); it must be real numbers.")
 def vjp_with_a_cotangent_of_text():
     _, pull = nt.vjp(lambda x: x * 2.0, np.ones(3))
     pull("text")
 
 
-@misuse(errors.OperandError, "vjp: cotangent 0 is a ndarray (complex128); it must be real numbers.")
+@misuse(errors.OperandError, "vjp: cotangent 0 of <lambda> is a ndarray (complex128); it must be real numbers.")
 def vjp_with_a_complex_cotangent():
     _, pull = nt.vjp(lambda x: x * 2.0, np.ones(3))
     pull(np.ones(3) * 1j)

@@ -381,13 +381,76 @@ def test_an_error_of_the_function_itself_comes_through_at_once(error):
     assert len(runs) == 1
 
 
-def test_numpy_that_wants_a_number_is_run_again():
+def test_numpy_that_wants_a_number_is_refused_as_float_is():
     def put(x):
         values = np.zeros(2)
         values[0] = x
         return values.sum() * x
 
-    assert derivatives(put, 2.0, 1) == [4.0, 2.0]
+    with pytest.raises(nt.errors.NotConnectedError, match="makes a plain number of what depends on x by float"):
+        derivatives(put, 2.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: x.astype("int64") * x, [5.0, 2.0, 0.0]),
+        (lambda x: x.bool() * x, [2.5, 1.0, 0.0]),
+        (lambda x: x.long().astype("float64"), [2.0, 0.0, 0.0]),
+        (lambda x: x.astype("float32").astype("float64") * x, [6.25, 5.0, 2.0]),
+    ],
+)
+def test_casts_to_integers_end_a_series(function, expected):
+    assert derivatives(function, 2.5, 2) == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "slope"),
+    [
+        (lambda s: nt.jvp(nt.sin, 0.5, s)[1], np.cos(0.5)),
+        (lambda s: nt.vjp(nt.sin, 0.5)[1](s)[0], np.cos(0.5)),
+        (lambda s: nt.hvp(lambda y: y**3, 2.0, s), 12.0),
+        (lambda s: nt.jvp(lambda y: y * y * s, 3.0, 1.0)[1], 6.0),
+    ],
+)
+@pytest.mark.parametrize("is_in_thread", [False, True])
+def test_directions_of_transforms_within_may_be_series(function, slope, is_in_thread):
+    def run(s):
+        if not is_in_thread:
+            return function(s)
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(function, s).result()
+
+    found = derivatives(run, 0.7, 2)
+    np.testing.assert_allclose(found, [0.7 * slope, slope, 0.0], rtol=1e-14)
+    assert all(isinstance(x, float) for x in found)
+
+
+def test_transforms_of_other_threads_see_through_a_series():
+    def slope(x):
+        return nt.jacobian(lambda y: nt.sin(x * y))(2.0)
+
+    with ThreadPoolExecutor(1) as pool:
+        found = derivatives(lambda x: pool.submit(slope, x).result() * x, 0.7, 2)
+    np.testing.assert_allclose(found, derivatives(lambda x: slope(x) * x, 0.7, 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [None, 1.0])
+def test_what_is_kept_from_an_ended_call_is_still_what_others_differentiate_by(factor):
+    def outer(x):
+        kept = []
+
+        def inner(y):
+            kept.append(x * y)
+            return y * y
+
+        derivatives(inner, 3.0, 1)
+        return kept[-1] if factor is None else kept[-1] * factor
+
+    assert nt.grad(outer)(2.0) == 3.0
+    w = nt.tensor(2.0, dtype="float64", requires_grad=True)
+    (outer(w) + w * w).backward()
+    assert w.grad.item() == 7.0
 
 
 def written(x):

@@ -18,6 +18,7 @@ from .arguments import (
     check_connected,
     delivered,
     has_others,
+    is_moving,
     is_tracked_outside,
     must_record,
     released,
@@ -160,8 +161,7 @@ def pulled(
     def pull(cotangents: Any) -> Any:
         seeds = all_moved(name, "cotangent", cotangents, out_tree, outs, title(function))
         pairs = [(y, s) for y, s, is_connected in zip(outs, seeds, are_connected, strict=True) if is_connected]
-        is_moving = any(isinstance(s, Value) and s.node is not None for s in seeds)
-        records_now = current().grad and (is_recorded or is_moving)
+        records_now = current().grad and (is_recorded or any(map(is_moving, seeds)))
         found: dict[Any, Any] = {}
         if pairs:
             found = sweep([y for y, _ in pairs], [s for _, s in pairs], inputs.tensors, create_graph=records_now)
@@ -217,10 +217,8 @@ def pushed(
     check_argnums(name, argnums)
     inputs = Arguments(name, args, argnums)
     given = (tangents,) if inputs.is_single else tangents
-    moved = all_moved(name, "tangent", given, tuple(inputs.trees), inputs.tensors, "the call")
-    is_tracked = is_tracked_outside(inputs) or (
-        current().grad and any(isinstance(t, Value) and t.node is not None for t in moved)
-    )
+    moved = all_moved(name, "tangent", given, tuple(inputs.trees), inputs.tensors, title(function))
+    is_tracked = is_tracked_outside(inputs) or (current().grad and any(map(is_moving, moved)))
     if is_tracked or inputs.has_tensors:
         return _stored(name, function, inputs, moved, has_aux, is_tracked)
     with effects() as seen:

@@ -67,17 +67,17 @@ class Arguments:
             argument = replaced[number]
             self.trees.append(argument)
             if tree.is_leaf(argument):
-                replaced[number] = self._add_source(name, argument, number)
+                replaced[number] = self._add_source(name, argument, number, 0)
             else:
-                sources = [self._add_source(name, leaf, number) for leaf in tree.leaves(argument)]
+                sources = [self._add_source(name, leaf, number, i) for i, leaf in enumerate(tree.leaves(argument))]
                 replaced[number] = tree.unflatten(argument, sources)
         if not self.given and numbers and all(argument is None for argument in self.trees):
             raise OperandError(f"{name}: argument {numbers[0]} is None; there is nothing to differentiate by.")
 
-    def _add_source(self, name: str, leaf: Any, number: int) -> Any:
+    def _add_source(self, name: str, leaf: Any, number: int, place: int) -> Any:
         if isinstance(leaf, Value):
             self.has_tensors = True
-        source = _as_source(name, leaf, number)
+        source = _as_source(leaf, lambda: f"{name}: argument {number}{tree.paths(self.trees[-1])[place]}")
         self.given.append(leaf)
         self.tensors.append(source)
         return source
@@ -102,9 +102,10 @@ def _copied(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
-def _as_source(name: str, leaf: Any, number: int) -> Any:
+def _as_source(leaf: Any, what: Callable[[], str]) -> Any:
+    """Return a tensor to differentiate by in place of an argument; messages begin with `what` that is."""
     if isinstance(leaf, Value):
-        _check_float(name, leaf.dtype, number)
+        _check_float(leaf.dtype, what)
         state = current()
         if leaf.node is None and state.watch_all:
             watch_on_use(state, leaf)
@@ -114,15 +115,15 @@ def _as_source(name: str, leaf: Any, number: int) -> Any:
         return _source(leaf.plain, leaf.array, leaf.version)
     if type(leaf) is not np.ndarray and (isinstance(leaf, bool) or not isinstance(leaf, _NUMBERS)):
         raise OperandError(
-            f"{name}: cannot differentiate by argument {number}, of type {type(leaf).__name__}; arguments are tensors, "
-            "arrays, numbers and trees of them."
+            f"{what()} is of type {type(leaf).__name__}, which has no derivative; arguments are tensors, arrays, "
+            "numbers and trees of them."
         )
     if isinstance(leaf, np.ndarray):
-        array = plain_array(f"{name}: argument {number}", leaf)
+        array = leaf if type(leaf) is np.ndarray and leaf.dtype.isnative else plain_array(what(), leaf)
     else:
         array = np.asarray(leaf, np.float64) if isinstance(leaf, float | int) else np.asarray(leaf)
     if array.dtype is not float64:
-        _check_float(name, array.dtype, number)
+        _check_float(array.dtype, what)
     return _source(Tensor, array, None)
 
 
@@ -133,14 +134,14 @@ def _source(cls: type[Value], array: Any, version: Any) -> Any:
     return source
 
 
-def _check_float(name: str, dtype: Any, number: int) -> None:
+def _check_float(dtype: Any, what: Callable[[], str]) -> None:
     if dtype.kind == "c":
         raise DtypeError(
-            f"{name}: argument {number} has dtype {dtype}, but numtape computes with real numbers; pass real and "
-            "imaginary parts as two arguments."
+            f"{what()} has dtype {dtype}, but numtape computes with real numbers; pass real and imaginary parts as two "
+            "arguments."
         )
     if not is_float(dtype):
-        raise DtypeError(f"{name}: argument {number} has dtype {dtype}, which has no derivative; use astype(float).")
+        raise DtypeError(f"{what()} has dtype {dtype}, which has no derivative; use astype(float).")
 
 
 def is_tracked_outside(inputs: Arguments) -> bool:
@@ -150,7 +151,7 @@ def is_tracked_outside(inputs: Arguments) -> bool:
         return False
     if state.transforms or (state.tapes and any(tape.watch_all or tape.watched for tape in state.tapes)):
         return True
-    return inputs.has_tensors and any(isinstance(x, Value) and x.node is not None for x in inputs.given)
+    return inputs.has_tensors and any(map(is_moving, inputs.given))
 
 
 def must_record(inputs: Arguments, is_tracked: bool, outs: Sequence[Any]) -> bool:
@@ -181,12 +182,22 @@ def depends_on_others(inputs: Arguments, values: Sequence[Value]) -> bool:
 
 
 def has_others(inputs: Arguments, graph: Graph) -> bool:
-    """Say whether a graph begins with a tensor that is tracked, is no argument of this call, and no sweep's seed."""
+    """Say whether a graph begins with something that is tracked and no argument of this call."""
+    return begins_tracked(graph, inputs.tensors)
+
+
+def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
+    """Say whether a graph begins with a tensor that is tracked, none of one's `own`, and no sweep's seed."""
     # What is gone was cut behind a forward derivative: it leads to what that differentiates by.
     return any(
-        type(link) is Gone or (isinstance(link, Value) and link.node is not None and not is_seed(link))
-        for link in set(graph[1]).difference(inputs.tensors)
+        type(link) is Gone or (isinstance(link, Value) and is_moving(link) and not is_seed(link))
+        for link in set(graph[1]).difference(own)
     )
+
+
+def is_moving(x: Any) -> bool:
+    """Say whether somebody differentiates by something: it is tracked, or a series or batch."""
+    return isinstance(x, Lifted) or (isinstance(x, Value) and x.node is not None)
 
 
 def released(inputs: Arguments, aux: Any, is_recorded: bool, copies: bool = False, is_alone: bool = False) -> Any:
@@ -316,6 +327,8 @@ def check_argnums(name: str, argnums: Any) -> None:
 
 
 def as_output(name: str, function: Callable[..., Any], out: Any) -> Any:
+    if isinstance(out, Lifted):
+        out = out.settled()
     if isinstance(out, Value):
         if not is_float(out.dtype):
             raise DtypeError(
@@ -348,8 +361,8 @@ def split_aux(name: str, function: Callable[..., Any], out: Any) -> tuple[Any, A
     if not isinstance(out, tuple) or len(out) != 2:
         got = f"a tuple of {len(out)}" if isinstance(out, tuple) else type(out).__name__
         raise OperandError(
-            f"{name}: has_aux is set, but {title(function)} returned {got}; it must return a pair, the scalar "
-            "and anything else."
+            f"{name}: has_aux is set, but {title(function)} returned {got}; it must return a pair, what is "
+            "differentiated and anything else."
         )
     return out
 

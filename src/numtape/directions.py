@@ -1,6 +1,7 @@
 """Tangents and cotangents as they are given: checked, and in the form of what they belong to."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,15 @@ from .dtypes import is_float
 from .errors import ArgumentError, DtypeError, OperandError, ShapeError
 
 
-def as_moved(name: str, kind: str, moved: Any, like: Any, number: int = 0) -> Any:
-    """Return a tangent or cotangent, checked: a tensor as it is, all else as an array of the right dtype."""
-    title = f"{name}: {kind} {number}"
+def as_moved(moved: Any, like: Any, kind: str, title: Callable[[], str]) -> Any:
+    """Return a tangent or cotangent, checked: a tensor as it is, all else as an array of the right dtype.
+
+    Args:
+        moved: what was given.
+        like: the argument or output that it belongs to.
+        kind: "tangent" or "cotangent".
+        title: what messages begin with, asked for if need be.
+    """
     whose = "output" if kind == "cotangent" else "argument"
     if isinstance(moved, np.ndarray) and not moved.dtype.isnative:
         moved = moved.astype(moved.dtype.newbyteorder("="))
@@ -22,14 +29,14 @@ def as_moved(name: str, kind: str, moved: Any, like: Any, number: int = 0) -> An
     if not isinstance(moved, Value):
         array = np.asarray(moved)
         if not is_float(array.dtype) and array.dtype.kind not in "iu":
-            raise OperandError(f"{title} is a {type(moved).__name__} ({array.dtype}); it must be real numbers.")
+            raise OperandError(f"{title()} is a {type(moved).__name__} ({array.dtype}); it must be real numbers.")
     elif not is_float(moved.dtype):
-        raise DtypeError(f"{title} has dtype {moved.dtype}; use astype({like.dtype}).")
+        raise DtypeError(f"{title()} has dtype {moved.dtype}; use astype({like.dtype}).")
     is_float_array = isinstance(moved, Value | np.ndarray) and is_float(moved.dtype)
     if kind == "tangent" and is_float_array and moved.dtype != like.dtype:
-        raise DtypeError(f"{title} has dtype {moved.dtype} and its {whose} {like.dtype}; use astype({like.dtype}).")
+        raise DtypeError(f"{title()} has dtype {moved.dtype} and its {whose} {like.dtype}; use astype({like.dtype}).")
     if np.shape(moved) != like.shape:
-        raise ShapeError(f"{title} has shape {np.shape(moved)} and its {whose} {like.shape}; they must be equal.")
+        raise ShapeError(f"{title()} has shape {np.shape(moved)} and its {whose} {like.shape}; they must be equal.")
     return moved if isinstance(moved, Value) else np.asarray(moved).astype(like.dtype)
 
 
@@ -42,7 +49,7 @@ def all_moved(name: str, kind: str, given: Any, structure: Any, like: Sequence[A
         given: the tree.
         structure: a tree of the same structure, whose leaves are the tensors `like`.
         like: the tensors.
-        owner: what has these tensors, for messages.
+        owner: the function that has these tensors, for messages.
     """
     given = _with_arrays(name, kind, structure, given)
     leaves = tree.leaves(given)
@@ -57,7 +64,17 @@ def all_moved(name: str, kind: str, given: Any, structure: Any, like: Sequence[A
     except ArgumentError as error:
         whose = "outputs" if kind == "cotangent" else "arguments"
         raise ArgumentError(f"{name}: the {kind}s have another structure than the {whose}; {error}") from error
-    return [as_moved(name, kind, moved, x, i) for i, (moved, x) in enumerate(zip(leaves, like, strict=True))]
+
+    def title(number: int) -> str:
+        place = tree.paths(structure)[number] or "[0]"
+        if place[1].isdigit():  # Arguments and outputs are counted.
+            place = place.replace("[", "", 1).replace("]", "", 1)
+        return f"{name}: {kind} {place} of {owner}"
+
+    return [
+        as_moved(moved, x, kind, functools.partial(title, i))
+        for i, (moved, x) in enumerate(zip(leaves, like, strict=True))
+    ]
 
 
 def _with_arrays(name: str, kind: str, structure: Any, given: Any) -> Any:

@@ -9,10 +9,12 @@ import numpy as np
 
 from . import tree
 from .api import jvp
-from .arguments import as_outputs, check_callable, title
+from .arguments import as_outputs, begins_tracked, check_callable, title
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.effects import effects
+from .core.gradients import link_of
+from .core.graph import graph_of
 from .core.record import describe_site
 from .core.value import Value, wrap
 from .dtypes import float64, is_float
@@ -87,7 +89,7 @@ def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]
         try:
             found = _by_series(function, value, order)
         except (NumtapeError, AttributeError, ValueError) as error:
-            if isinstance(error, LeavesTapeError):
+            if isinstance(error, LeavesTapeError) or isinstance(error.__cause__, LeavesTapeError):
                 _check_exit(function, thread.last_exit)
             if not _may_be_of_series(error):
                 raise
@@ -204,7 +206,7 @@ def _by_nesting(function: Callable[[Any], Any], order: int) -> Callable[[Any], l
 def _as_result(result: Any, cls: type[Value] | None, is_recorded: bool) -> Any:
     """Return a result as the caller wants it: a tracked tensor, a plain one, an array or a number."""
     if isinstance(result, Value):
-        if (is_recorded and result.node is not None) or isinstance(result, LiftedTensor):
+        if isinstance(result, LiftedTensor) or (is_recorded and begins_tracked(graph_of([link_of(result)]))):
             return result
         result = result.array
     array = np.asarray(result)

@@ -1,5 +1,6 @@
 """Derivatives that a tape computes and that consume nothing: in forward mode, and whole Jacobians."""
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -71,12 +72,20 @@ class TapeDerivatives(Recording):
             scheduler = scheduler_for(name, "forward", None)
             found = [self._jacobian(target, one, scheduler) for one in sources]
             return found[0] if isinstance(source, Value) else found
+        if not isinstance(source, Value) and not isinstance(tangent, Iterable):
+            raise ArgumentError(
+                f"{name}: {len(sources)} sources and the tangent {tangent!r} were given; give a list of tangents, one "
+                "for each source."
+            )
         tangents = [tangent] if isinstance(source, Value) else list(tangent)
         if len(tangents) != len(sources):
             raise ArgumentError(
                 f"{name}: {len(sources)} sources and {len(tangents)} tangents were given; give one for each."
             )
-        seeds = [as_moved(name, "tangent", t, x, i) for i, (t, x) in enumerate(zip(tangents, sources, strict=True))]
+        seeds = [
+            as_moved(t, x, "tangent", functools.partial("{}: tangent {}".format, name, i))
+            for i, (t, x) in enumerate(zip(tangents, sources, strict=True))
+        ]
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
@@ -126,6 +135,8 @@ class TapeDerivatives(Recording):
             shape = (*target.shape, *source.shape)
             if isinstance(block, Value):
                 return block.reshape(shape)  # type: ignore[attr-defined]
+        if block is None:
+            block = np.zeros(shape, source.dtype)
         return wrap(source.plain, np.asarray(block, source.dtype).reshape(shape))
 
     def _check_connected(self, name: str, target: Any, source: Any) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ._typing import Dtype, Shape
 from .core.apply import apply, as_operand
-from .core.context import State, current
+from .core.context import State, Thread, current
 from .core.forward import fit, push
 from .core.op import Marker, Rule, same
 from .core.value import Lifted, Value, array_of, wrap
@@ -36,19 +36,19 @@ Coefficients = Callable[[int], Any]
 
 
 _levels = itertools.count(1)
-#: For each variable whose call is running, by its level, the number of transforms around it.
-_DEPTHS: dict[int, int] = {}
+#: For each variable whose call is running, by its level, its thread and the number of transforms around it there.
+_CALLS: dict[int, tuple[Thread, int]] = {}
 
 
 @contextmanager
 def variable(depth: int) -> Iterator[int]:
     """Begin with a variable to develop in, inside of so many transforms, and yield its level."""
     level = next(_levels)
-    _DEPTHS[level] = depth
+    _CALLS[level] = (current().thread, depth)
     try:
         yield level
     finally:
-        del _DEPTHS[level]
+        del _CALLS[level]
 
 
 class Series(Lifted):
@@ -111,6 +111,10 @@ class Series(Lifted):
         """Return the value as a constant."""
         return wrap(self.constant_class, array_of(self))
 
+    def settled(self) -> Any:
+        """Return the series while its call is running; after that its value, which others may still differentiate."""
+        return self if self.level in _CALLS else self.constant(self.known[0])
+
     def at(self, n: int) -> Any:
         """Return the n-th coefficient; None for zero."""
         known = self.known
@@ -134,7 +138,7 @@ class Series(Lifted):
     def run_op(self, op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on series and constants."""
         state = current()
-        operands = [x.detached() if isinstance(x, Series) and x.level not in _DEPTHS else x for x in operands]
+        operands = [x.settled() if isinstance(x, Series) else x for x in operands]
         level = max([x.level for x in operands if isinstance(x, Series)], default=None)
         if level is None:
             return apply(op, operands, params)
@@ -156,9 +160,12 @@ class Series(Lifted):
         if pool is not None and (made := pool.get(_key(op, inputs, params))) is not None:
             return made
         out = apply(op, values, params)
-        if op.facts.is_discrete or not state.grad:
+        if op.facts.is_discrete or not state.grad or not _has_floats(out):
             return _map(self.constant, out)
-        if state.transforms > _DEPTHS[level] and any(isinstance(x, Value) and x.node is not None for x in inputs):
+        thread, depth = _CALLS[level]
+        # What transforms in other threads there are, nobody knows.
+        is_within = state.transforms > depth or state.thread is not thread
+        if is_within and any(isinstance(x, Value) and x.node is not None for x in inputs):
             raise _no_series(op, "a transform within would have to see through it")
         call = _Call(op, inputs, values, params, moved, out)
         self._start(call, level, pool)
@@ -443,6 +450,10 @@ def _as_constant(op: "Op", operands: Sequence[Any], position: int, state: State)
         is_free = operand.node is None and not state.watch_all and not isinstance(operand, Lifted)
         return operand.array if is_free else operand
     return operand if operand is None or type(operand) is np.ndarray else as_operand(op, operand, position, operands)
+
+
+def _has_floats(out: Any) -> bool:
+    return any(x.dtype in FLOAT_DTYPES for x in (out if isinstance(out, tuple) else (out,)))
 
 
 def _map(function: Callable[[Any], Any], out: Any) -> Any:

@@ -135,6 +135,27 @@ def leaves_like(tree: Any, other: Any) -> list[Any]:
     return [leaf for a, b in zip(_children(tree), theirs, strict=True) for leaf in leaves_like(a, b)]
 
 
+def paths(tree: Any) -> list[str]:
+    """Return where each leaf of a tree stands, as code that gets there.
+
+    Example:
+        >>> nt.tree.paths({"a": 1, "b": [2, None, (3,)]})
+        ["['a']", "['b'][0]", "['b'][2][0]"]
+    """
+    if _node(tree) is None:
+        return [""]
+    children = _children(tree)
+    if isinstance(tree, dict):
+        steps = [f"[{key!r}]" for key in tree]
+    elif hasattr(tree, "_fields"):
+        steps = [f".{name}" for name in tree._fields]
+    elif dataclasses.is_dataclass(tree) and type(tree) not in _registered:
+        steps = [f".{field.name}" for field in dataclasses.fields(tree)]
+    else:
+        steps = [f"[{i}]" for i in range(len(children))]
+    return [step + rest for step, child in zip(steps, children, strict=True) for rest in paths(child)]
+
+
 def _children(tree: Any) -> list[Any]:
     node = _node(tree)
     return [] if node is None else list(node[0](tree))

@@ -22,36 +22,68 @@ def float32_tensor():
     return nt.tensor([1.0, 2.0], requires_grad=True)
 
 
+def forward_gradient_of_a_list(tangent):
+    tape = nt.GradientTape()
+    x = tape.watch(nt.ones(2))
+    return tape.forward_gradient([x], x * x, tangent)
+
+
 BAD = {
     "a tangent of another shape": (
         lambda: nt.jvp(lambda x: x, np.ones(3), np.ones(2)),
         ShapeError,
-        "jvp: tangent 0 has shape (2,) and its argument (3,); they must be equal.",
+        "jvp: tangent 0 of <lambda> has shape (2,) and its argument (3,); they must be equal.",
     ),
     "a complex tangent": (
         lambda: nt.jvp(lambda x: x, np.ones(2), np.ones(2, complex)),
         OperandError,
-        "jvp: tangent 0 is a ndarray (complex128); it must be real numbers.",
+        "jvp: tangent 0 of <lambda> is a ndarray (complex128); it must be real numbers.",
     ),
     "a tangent of bools": (
         lambda: nt.jvp(lambda x: x, nt.ones(2), nt.tensor([True, False])),
         DtypeError,
-        "jvp: tangent 0 has dtype bool; use astype(float32).",
+        "jvp: tangent 0 of <lambda> has dtype bool; use astype(float32).",
     ),
     "a tangent of text": (
         lambda: nt.jvp(lambda x: x, np.ones(2), "up"),
         OperandError,
-        "jvp: tangent 0 is a str (<U2); it must be real numbers.",
+        "jvp: tangent 0 of <lambda> is a str (<U2); it must be real numbers.",
+    ),
+    "a tangent inside of a tree": (
+        lambda: nt.jvp(
+            lambda p, x: p["w"] * x + p["b"],
+            ({"w": np.ones(2), "b": np.ones(2)}, np.ones(2)),
+            ({"w": np.ones(2), "b": np.ones(3)}, np.ones(2)),
+        ),
+        ShapeError,
+        "jvp: tangent 0['b'] of <lambda> has shape (3,) and its argument (2,); they must be equal.",
+    ),
+    "a cotangent inside of a tree": (
+        lambda: nt.vjp(lambda x: {"a": x, "b": [x, x]}, np.ones(2))[1](
+            {"a": np.ones(2), "b": [np.ones(2), np.ones(1)]}
+        ),
+        ShapeError,
+        "vjp: cotangent ['b'][1] of <lambda> has shape (1,) and its output (2,); they must be equal.",
+    ),
+    "an integer inside of a tree": (
+        lambda: nt.grad(lambda x, p: (p["w"] * p["n"] * x).sum(), 1)(2.0, {"w": np.ones(2), "n": np.arange(2)}),
+        DtypeError,
+        "grad: argument 1['n'] has dtype int64, which has no derivative; use astype(float).",
+    ),
+    "one tangent for a list of sources": (
+        lambda: forward_gradient_of_a_list(1.0),
+        ArgumentError,
+        "forward_gradient: 1 sources and the tangent 1.0 were given; give a list of tangents, one for each source.",
     ),
     "too few tangents": (
         lambda: nt.jvp(lambda x, y: x * y, (1.0, 2.0), (1.0,)),
         ArgumentError,
-        "jvp: the call has 2 arguments, but 1 tangents were given; give one for each argument.",
+        "jvp: <lambda> has 2 arguments, but 1 tangents were given; give one for each argument.",
     ),
     "a tangent of another float": (
         lambda: nt.jvp(lambda x: x, np.ones(2, np.float32), np.ones(2)),
         DtypeError,
-        "jvp: tangent 0 has dtype float64 and its argument float32; use astype(float32).",
+        "jvp: tangent 0 of <lambda> has dtype float64 and its argument float32; use astype(float32).",
     ),
     "a function that returns None": (
         lambda: nt.jvp(lambda x: None, 1.0, 1.0),
@@ -176,7 +208,7 @@ BAD = {
     "hvp without tangents": (
         lambda: nt.hvp(lambda x, y: (x * y).sum(), (np.ones(2), np.ones(2)), None),
         ArgumentError,
-        "hvp: the call has 2 arguments, but 0 tangents were given; give one for each argument.",
+        "hvp: <lambda> has 2 arguments, but 0 tangents were given; give one for each argument.",
     ),
     "a list of primals": (
         lambda: nt.jvp(lambda x, y: x * y, [1.0, 2.0], [1.0, 2.0]),

@@ -244,3 +244,26 @@ def test_forward_gradients_of_several_tensors_are_lists():
 
 def test_a_list_of_numbers_takes_the_dtype_of_its_argument():
     assert nt.jvp(lambda x: x * x, nt.tensor([2.0, 3.0]), [1.0, 0.0])[1].tolist() == [4.0, 0.0]
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (2, 3)])
+def test_a_tape_gives_zeros_where_a_derivative_is_zero(shape):
+    tape = nt.GradientTape()
+    x = tape.watch(nt.full(shape, 2.5))
+    zero = nt.custom_gradient(lambda x: (x * 2.0, lambda g: None))
+    for y in (nt.floor(x), nt.sign(x), x[:0].sum(), zero(x)):
+        for found in (tape.jacobian(y, x), tape.forward_gradient(x, y), tape.jacobian(y, x, mode="reverse")):
+            assert found.shape == y.shape + x.shape
+            assert not found.numpy().any()
+
+
+def test_a_source_in_the_midst_of_the_graph_moves_by_itself_and_with_what_it_depends_on():
+    tape = nt.GradientTape(persistent=True)
+    x = tape.watch(nt.tensor(3.0))
+    z = tape.watch(x * 2.0)
+    y = x * z
+    assert [g.item() for g in tape.gradient(y, [x, z])] == [12.0, 3.0]
+    assert [g.item() for g in tape.forward_gradient([x, z], y)] == [12.0, 3.0]
+    for tangents, slope in (([1.0, 0.0], 12.0), ([0.0, 1.0], 3.0), ([1.0, 1.0], 15.0)):
+        assert tape.forward_gradient([x, z], y, tangents).item() == slope
+        assert tape.forward_gradient([z, x], y, tangents[::-1]).item() == slope

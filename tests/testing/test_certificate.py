@@ -530,3 +530,47 @@ def test_the_checker_finds_wrong_rules():
     )
     assert not result.is_valid
     assert result.max_error == pytest.approx(0.01 / 1.01, rel=1e-3)
+
+
+def test_steps_of_the_function_itself_are_no_lack_of_precision():
+    through = nt.custom_gradient(lambda x: (nt.round(x), lambda g: g))
+    for point in (0.3, 1.2, -7.4):
+        assert nt.check_gradients(lambda x: through(x).sum(), np.array([point])).rows[0].verdict is Verdict.WRONG
+
+
+def test_functions_may_use_tapes_inside():
+    def slope(x, **options):
+        with nt.GradientTape() as tape:
+            z = tape.watch(x * 1.0)
+            y = (z**3).sum()
+        return tape.gradient(y, z, **options).sum()
+
+    point = np.array([0.3, 1.2])
+    assert nt.check_gradients(slope, point)
+    assert nt.check_gradients(lambda x: slope(x, unconnected="zero"), point)
+    tape = nt.GradientTape(persistent=True)
+    checked = nt.NumericalChecker().check_gradient_central(
+        tape, tape.watch(nt.tensor(point)), lambda tape, x: tape.gradient((tape.watch(x) ** 3).sum(), x).sum()
+    )
+    assert checked.is_valid
+
+
+def test_a_check_changes_nothing():
+    norm = nt.nn.BatchNorm1d(3).double()
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    nt.seed(0)
+    expected = nt.rand(2).tolist()
+    nt.seed(0)
+    with nt.Tape() as tape:
+        nt.check_gradients(lambda x: (norm(x) ** 3).sum() * nt.rand(1, dtype="float64"), x)
+        assert nt.check_gradients(lambda x: (norm(x) ** 3).sum(), x)
+    assert len(tape) == 0
+    assert norm.num_batches_tracked.item() == 0
+    assert norm.running_mean.tolist() == [0.0, 0.0, 0.0]
+    assert nt.rand(2).tolist() == expected
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 1.5, True])
+def test_a_seed_is_an_integer(seed):
+    with pytest.raises(nt.errors.ArgumentError, match=r"check_gradients: seed is .*; it must be an integer"):
+        nt.check_gradients(lambda x: x.sum(), np.ones(2), seed=seed)

@@ -413,3 +413,23 @@ def test_a_pull_function_that_returns_no_numbers_is_named():
     with pytest.raises(nt.errors.OperandError) as error:
         nt.grad(nt.custom_gradient(lambda x: (x * 2, lambda g: "a")))(1.0)
     assert "its pull function returned 'a' for argument 'x'; it must be numbers." in str(error.value)
+
+
+def test_a_function_that_writes_to_its_argument_is_refused():
+    @nt.custom_gradient
+    def rectify(x):
+        x[x.numpy() < 0.0] = 0.0
+        return x * 1.0, lambda g: g * (x > 0.0).astype(x.dtype)
+
+    array = np.array([-3.0, 2.0])
+    w = nt.tensor(array, requires_grad=True)
+    for run in (
+        lambda: nt.grad(lambda x: rectify(x * 2.0).sum())(array),
+        lambda: nt.jvp(rectify, array, np.ones(2)),
+        lambda: rectify(w),
+        lambda: rectify(nt.tensor(array)),
+        lambda: rectify(array),
+    ):
+        with pytest.raises(nt.errors.OverwrittenError, match="memory is read-only; use clone"):
+            run()
+    assert array.tolist() == w.tolist() == [-3.0, 2.0]

@@ -493,3 +493,21 @@ def test_a_cotangent_that_may_be_anothers_is_refused():
 
     with pytest.raises(ArgumentError, match="fewer cotangents than there are arguments"):
         nt.grad(lambda y: product(3.0, y))(2.0)
+
+
+def test_a_cotangent_that_has_neither_the_shape_of_the_operand_nor_of_the_output_is_refused():
+    @nt.custom_op(vjp={"x": lambda g, x: np.outer(g, np.cos(x))}, check=False)
+    def sine(x, /):
+        return np.sin(x)
+
+    with pytest.raises(nt.errors.ShapeError, match=r"returned shape \(3, 3\); the argument has shape \(3,\)"):
+        nt.grad(lambda x: sine(x).sum())(np.array([0.3, 1.2, -0.7]))
+
+
+def test_a_cotangent_of_the_shape_of_the_output_is_summed_to_an_operand_that_was_repeated():
+    @nt.custom_op(vjp={"a": lambda g, b: g * b, "b": lambda g, a: g * a})
+    def times(a, b, /):
+        return a * b
+
+    a, b = np.array([1.0, 2.0]), np.arange(6.0).reshape(3, 2)
+    assert nt.grad(lambda a, b: times(a, b).sum())(a, b).tolist() == [6.0, 9.0]

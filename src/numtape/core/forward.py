@@ -57,7 +57,8 @@ def forward(
             raise_streamed(record)
     reader = Reader(cls, records)
     with reader:
-        push_all(records, tangents, reader, _last_reads(records, targets), under=under)
+        sources = {link for link, _ in seeds if type(link) is Record}
+        push_all(records, tangents, reader, _last_reads(records, targets), under=under, sources=sources)
     return [tangents.get(link) for link in targets]
 
 
@@ -68,27 +69,30 @@ def push_all(
     last_reads: dict[Record, list[Link]] | None = None,
     find: Callable[[Link], Any] | None = None,
     under: Underflow = "ignore",
+    sources: Set[Link] = frozenset(),
 ) -> None:
     """Push tangents through records, oldest first: for each record that one reaches, its own joins `tangents`.
 
     With `last_reads`, the tangents that a record is the last to read are dropped behind it. `find` is asked for the
-    tangent of a link that has none.
+    tangent of a link that has none. Records among the `sources` move by themselves, and with what they depend on;
+    others that have a tangent were pushed before.
     """
     get = tangents.get
     read = reader.operand
     alive = None
     with np.errstate(all="ignore", under=under):
         for record in records:
-            if record in tangents:  # A source in the midst of the graph.
+            total = seed = get(record)
+            if seed is not None and record not in sources:
                 continue
             op = record.op
             links = record.inputs
             plan = op.push_plans.get(record.needs)
             if plan is None:
                 plan = op.push_plans[record.needs] = _plan(op, record.needs)
-            total = None
             if not plan or type(record.shape) is list:
-                total = _push_any(record, tangents, reader, find)
+                pushed = _push_any(record, tangents, reader, find)
+                total = pushed if total is None else total if pushed is None else total + pushed
             else:
                 # The common case, one or two operands: the same as `push`, without its generality.
                 for position, function, reads, rule in plan:
@@ -107,7 +111,7 @@ def push_all(
                     if pushed.shape != record.shape or pushed.dtype is not record.dtype:
                         pushed = fit(pushed, record)
                     total = pushed if total is None else total + pushed
-            if total is not None:
+            if total is not seed:
                 if record.cell is not alive:
                     alive = record.cell
                     if alive is FREED:

@@ -128,6 +128,10 @@ class Lifted(Value):
         """Return the same as a constant."""
         raise NotImplementedError
 
+    def settled(self) -> Any:
+        """Return what it stands for now: itself, as long as whoever made it is at work."""
+        return self
+
     def run_op(self, op: Any, operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op that has this value among its operands."""
         raise NotImplementedError

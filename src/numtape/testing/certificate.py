@@ -27,6 +27,10 @@ ZERO = 1e-7
 NEGLIGIBLE = 1e-9
 
 
+#: Steps that are higher and wider than this part of the function and of its argument are not due to rounding.
+COARSE = 0.05
+
+
 class Verdict(StrEnum):
     """What a check found about one derivative, worst last."""
 
@@ -173,8 +177,10 @@ def _unless_stepped(spot: Spot, gauge: Gauge, aside: Aside | None, levels: list[
     """Return the verdict "wrong rule", unless the difference is that of a function that moves in steps."""
     discrepancy = abs(spot.analytic - estimate.numeric)
     height, width = find_jumps(spot.line, estimate.level, discrepancy, [level.step for level in levels])
-    # Steps explain a difference in slope of about height / width, none that is far smaller.
-    if height and discrepancy * width >= 0.05 * height:
+    # Steps explain a difference in slope of about height / width, none that is far smaller. High and wide steps are the
+    # function's own, as those of round(x): between them its slope is what it is.
+    is_own = height > COARSE * spot.value and width > COARSE * max(1.0, abs(spot.x))
+    if height and discrepancy * width >= 0.05 * height and not is_own:
         estimate = _best(spot, gauge, levels, height) or estimate
         if not _is_wrong(spot, gauge, estimate):
             is_precision = height > 8.0 * EPSILON * gauge.peak and _is_flat_elsewhere(spot, aside, width)

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
+from ..core.context import entered
+from ..core.effects import effects
 from ..dtypes import default_dtype, float64, set_default_dtype
-from ..errors import OperandError
+from ..errors import ArgumentError, OperandError
 from .certificate import SEVERITY, Finding, Gauge, Verdict, judge
 from .differences import check_options, stencil_of
 from .report import Adjoint, Row
@@ -70,17 +72,26 @@ def check_gradients(
     _check_function(function)
     check_options("check_gradients", tolerance, step)
     gauge = Gauge(stencil_of("check_gradients", method), tolerance, step)
-    with _defaults_to_float64():
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ArgumentError(f"check_gradients: seed is {seed!r}; it must be an integer from 0 on.")
+    with _aside():
         return _certificate(function, args, seed, gauge)
 
 
 @contextmanager
-def _defaults_to_float64() -> Iterator[None]:
-    """Let tensors that the function makes of Python numbers be as precise as its arguments."""
+def _aside() -> Iterator[None]:
+    """Let a function run many times and leave nothing: no records on tapes, no other random numbers or statistics.
+
+    Tensors that it makes of Python numbers are as precise as its arguments.
+    """
     before = default_dtype()
     set_default_dtype(float64)
     try:
-        yield
+        with entered(tapes=(), watch_all=False), effects() as seen:
+            try:
+                yield
+            finally:
+                seen.undo()
     finally:
         set_default_dtype(before)
 

@@ -18,7 +18,7 @@ from ..core.record import Record
 from ..core.value import LEAF, Value, wrap
 from ..dtypes import is_float
 from ..errors import ArgumentError, DtypeError, GradientError, NumtapeError, OperandError, ShapeError
-from ..grad_mode import enable_grad, no_grad
+from ..grad_mode import enable_grad
 from ..tensors import Tensor
 from .certificate import Gauge, Spot, Verdict
 from .differences import EPSILON, LARGEST, Line
@@ -182,7 +182,8 @@ class Subject:
 
     def values(self, arrays: Sequence[NDArray]) -> list[NDArray]:
         """Return the outputs, as arrays."""
-        with enable_grad() if self.is_tracked else no_grad(), np.errstate(all="ignore"):
+        # Tapes and transforms of the function must work, although nobody differentiates by its arguments here.
+        with enable_grad(), np.errstate(all="ignore"):
             try:
                 found = self.call(*(wrap(Tensor, x.copy(), LEAF if self.is_tracked else None) for x in arrays))
             except DtypeError as error:

@@ -165,7 +165,7 @@ class _CustomGradient:
 
     def _forward(self, arrays: tuple[NDArray, ...], /, *, call: _Call) -> Any:
         with entered(**_ALONE), _random_from(call.stream, may_advance=True):
-            value, _ = self._run(call, [wrap(Tensor, x) for x in arrays])
+            value, _ = self._run(call, [_read_only(x) for x in arrays])
         outs = [self._own_array(part, arrays) for part in (value if isinstance(value, tuple) else (value,))]
         return tuple(outs) if isinstance(value, tuple) else outs[0]
 
@@ -208,7 +208,7 @@ class _CustomGradient:
     def _check_again(self, call: _Call, operands: Sequence[Any], out: Any) -> None:
         """Raise if a second run gives another value: then its pull function does not belong to the first."""
         with entered(grad=False, **_ALONE):
-            again, _ = self._run_again(call, [wrap(Tensor, _array(x)) for x in operands])
+            again, _ = self._run_again(call, [_read_only(_array(x)) for x in operands])
         pairs = zip(_parts(out), _parts(again), strict=True)
         if not all(np.allclose(_array(a), _array(b), rtol=1e-2, atol=1e-6, equal_nan=True) for a, b in pairs):
             raise GradientError(
@@ -422,7 +422,14 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 def _as_tensor(x: Any) -> Any:
     """Return a tensor as it is, and anything else as an untracked one."""
-    return x if isinstance(x, Value) else wrap(Tensor, np.asarray(x))
+    return x if isinstance(x, Value) else _read_only(np.asarray(x))
+
+
+def _read_only(array: NDArray) -> Any:
+    """Return a tensor around an array that others hold: a function that would write to it must not."""
+    view = array.view()
+    view.setflags(write=False)
+    return wrap(Tensor, view)
 
 
 def _array(x: Any) -> Any:

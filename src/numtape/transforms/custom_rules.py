@@ -86,9 +86,10 @@ class Rule:
         shape = reads[self.shape_names[0]]
         if isinstance(shape, list):
             return tuple(
-                self._fitted(part, s, "the output") for part, s in zip(self._all(out, len(shape)), shape, strict=True)
+                self._fitted(part, s, "the output", shape)
+                for part, s in zip(self._all(out, len(shape)), shape, strict=True)
             )
-        return self._fitted(out, shape, "the output" if self.kind == "jvp" else "the argument")
+        return self._fitted(out, shape, "the output" if self.kind == "jvp" else "the argument", reads["out_shape"])
 
     def _run(self, moved: Any, values: list[Any], copied: Callable[[Any], Any]) -> Any:
         """Run the rule on copies; if it cannot do with a batch, on its members one by one."""
@@ -111,7 +112,7 @@ class Rule:
     def _joint(self, out: Any, reads: dict[str, Any]) -> tuple[Any, ...]:
         parts = self._all(out, len(self.arguments))
         return tuple(
-            self._fitted(part, reads[name], f"argument {argument!r}") if is_needed else None
+            self._fitted(part, reads[name], f"argument {argument!r}", reads["out_shape"]) if is_needed else None
             for part, name, argument, is_needed in zip(
                 parts, self.shape_names, self.arguments, reads["needs"], strict=True
             )
@@ -126,20 +127,23 @@ class Rule:
             )
         return tuple(out)
 
-    def _fitted(self, part: Any, shape: Any, whose: str) -> Any:
+    def _fitted(self, part: Any, shape: Any, whose: str, out_shape: Any) -> Any:
         """Return a (co)tangent in the shape that it must have; broadcasting is undone or done."""
         if part is None and self.kind == "jvp":
             return np.zeros(shape)
         if not hasattr(part, "shape") and part is not None:
             part = tensor(part) if is_recorded(tree.leaves(part)) else np.asarray(part)
-        if part is None or (part.shape != shape and not self._can_fit(part.shape, shape)):
+        if part is None or (part.shape != shape and not self._can_fit(part.shape, shape, out_shape)):
             got = "None" if part is None else f"shape {part.shape}"
             raise ShapeError(f"{self.title} returned {got}; {whose} has shape {shape}, and they must be equal.")
         if part.shape == shape:
             return part
         return unbroadcast(part, shape) if self.kind == "vjp" else part + np.zeros(shape, part.dtype)
 
-    def _can_fit(self, found: Any, wanted: Any) -> bool:
+    def _can_fit(self, found: Any, wanted: Any, out_shape: Any) -> bool:
+        """Say whether a tangent can be repeated to the output, or a cotangent of its shape be summed to an argument."""
+        if self.kind == "vjp" and found not in (out_shape if isinstance(out_shape, list) else [out_shape]):
+            return False
         try:
             return bool(np.broadcast_shapes(found, wanted) == (found if self.kind == "vjp" else wanted))
         except ValueError:
