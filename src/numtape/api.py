@@ -18,7 +18,6 @@ from .arguments import (
     check_connected,
     delivered,
     has_others,
-    is_moving,
     is_tracked_outside,
     must_record,
     released,
@@ -31,7 +30,7 @@ from .core.context import current
 from .core.effects import effects
 from .core.forward import fit
 from .core.gradients import as_tensor, link_of, ones_like, push_forward, sweep
-from .core.graph import graph_of
+from .core.graph import is_moving
 from .core.reverse import own_array
 from .core.streaming import StreamingTape
 from .core.value import Value, array_of, wrap
@@ -74,7 +73,7 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
                 f"{name}: {title(function)} returned shape {out.shape}; a gradient is of a scalar. Use sum(), or "
                 "nt.vjp for other cotangents."
             )
-        graph = graph_of([link_of(out)])
+        graph = inputs.graph_of([out])
         is_recorded = is_tracked or (current().grad and has_others(inputs, graph))
         found: dict[Any, Any] = {}
         if out.node is not None:

@@ -11,11 +11,11 @@ from ._typing import NDArray
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import as_tensor, link_of
-from .core.graph import Graph, graph_of
-from .core.record import Gone, describe_site
+from .core.graph import Graph, begins_tracked, graph_of, is_moving, oldest_of
+from .core.record import Record, describe_site, next_index, note
 from .core.reverse import own_array
 from .core.tape import RecordingTape
-from .core.value import LEAF, Lifted, Value, array_of, extras_of, is_seed, update_node, wrap
+from .core.value import LEAF, Lifted, Value, array_of, extras_of, update_node, wrap
 from .core.write import version_of
 from .dtypes import float64, is_float, plain_array
 from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError
@@ -82,11 +82,19 @@ class Arguments:
         self.tensors.append(source)
         return source
 
+    def graph_of(self, values: Iterable[Value]) -> Graph:
+        """Return the graph of values as far as it may depend on the sources."""
+        return graph_of(list(map(link_of, values)), since=oldest_of(map(link_of, self.tensors)))
+
     def release(self) -> None:
         """Let nobody track the sources any more; sweeps over what was recorded still find them."""
         for source in self.tensors:
-            if source.node is LEAF:
-                extras_of(source).watchers -= 1
+            if type(source.node) is Record:
+                note(source.node).is_argument = False
+            elif source.node is LEAF:
+                extras = extras_of(source)
+                extras.is_argument = False
+                extras.watchers -= 1
                 update_node(source)
 
     def results(self, cotangents: Sequence[Any]) -> Any:
@@ -110,7 +118,10 @@ def _as_source(leaf: Any, what: Callable[[], str]) -> Any:
         if leaf.node is None and state.watch_all:
             watch_on_use(state, leaf)
         if leaf.node is not None and state.grad:
-            return alias(leaf)
+            source = alias(leaf)
+            if type(source.node) is Record:
+                note(source.node).is_argument = True
+            return source
         version_of(leaf)
         return _source(leaf.plain, leaf.array, leaf.version)
     if type(leaf) is not np.ndarray and (isinstance(leaf, bool) or not isinstance(leaf, _NUMBERS)):
@@ -130,7 +141,10 @@ def _as_source(leaf: Any, what: Callable[[], str]) -> Any:
 def _source(cls: type[Value], array: Any, version: Any) -> Any:
     """Return a leaf that stays one while the transform runs, whatever tapes watch and unwatch it."""
     source = wrap(cls, array, LEAF, version)
-    extras_of(source).watchers = 1
+    extras = extras_of(source)
+    extras.watchers = 1
+    extras.since = next_index()
+    extras.is_argument = True
     return source
 
 
@@ -178,26 +192,12 @@ def stays_recorded(inputs: Arguments, is_recorded: bool, results: Iterable[Any])
 
 def depends_on_others(inputs: Arguments, values: Sequence[Value]) -> bool:
     """Say whether tensors depend on one that is tracked and no argument of this call."""
-    return has_others(inputs, graph_of([link_of(value) for value in values]))
+    return has_others(inputs, inputs.graph_of(values))
 
 
 def has_others(inputs: Arguments, graph: Graph) -> bool:
     """Say whether a graph begins with something that is tracked and no argument of this call."""
-    return begins_tracked(graph, inputs.tensors)
-
-
-def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
-    """Say whether a graph begins with a tensor that is tracked, none of one's `own`, and no sweep's seed."""
-    # What is gone was cut behind a forward derivative: it leads to what that differentiates by.
-    return any(
-        type(link) is Gone or (isinstance(link, Value) and is_moving(link) and not is_seed(link))
-        for link in set(graph[1]).difference(own)
-    )
-
-
-def is_moving(x: Any) -> bool:
-    """Say whether somebody differentiates by something: it is tracked, or a series or batch."""
-    return isinstance(x, Lifted) or (isinstance(x, Value) and x.node is not None)
+    return begins_tracked(graph, map(link_of, inputs.tensors))
 
 
 def released(inputs: Arguments, aux: Any, is_recorded: bool, copies: bool = False, is_alone: bool = False) -> Any:
@@ -244,6 +244,20 @@ def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> li
 _Exit = tuple[CodeType, int, str] | None
 
 
+#: The calls of transforms that are running, in any thread, by their ids.
+_running: set[int] = set()
+
+
+def depends_on_running(values: Sequence[Value]) -> bool:
+    """Say whether tensors depend on an argument of a transform that is running, in whatever thread."""
+    if not _running:
+        return False
+    records, leaves = graph_of(list(map(link_of, values)))
+    return any(record.notes is not None and record.notes.is_argument for record in records) or any(
+        isinstance(leaf, Value) and leaf.extras is not None and leaf.extras.is_argument for leaf in leaves
+    )
+
+
 def run(
     function: Callable[..., Any], inputs: Arguments, kwargs: dict[str, Any], tape: RecordingTape | None = None
 ) -> tuple[Any, _Exit]:
@@ -251,12 +265,14 @@ def run(
     state = current()
     thread = state.thread
     before, thread.last_exit = thread.last_exit, None
+    _running.add(id(inputs))
     try:
         tapes = state.tapes if tape is None else (*state.tapes, tape)
         with entered(grad=True, transforms=state.transforms + 1, tapes=tapes):
             out = function(*inputs.args, **kwargs)
         return out, thread.last_exit
     finally:
+        _running.discard(id(inputs))
         thread.last_exit = thread.last_exit or before
 
 

@@ -25,7 +25,7 @@ from .arguments import (
 )
 from .core.context import current, entered
 from .core.gradients import link_of, ones_like, sweep, tracked_again
-from .core.jacobian import Blocks, Path, Sweeper, by_cut, by_forward, by_reverse
+from .core.jacobian import Blocks, LostAtCut, Path, Sweeper, by_cut, by_forward, by_reverse
 from .core.value import Value, wrap
 from .errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
 from .lifted import BatchedTensor
@@ -262,7 +262,7 @@ def matrix_blocks(
     cls = outs[0].plain if is_recorded else None
     sweeper = Sweeper(BatchedTensor, cls, lambda parts, axis: concat(parts, axis=axis), chunk)
     if is_recorded:
-        with tracked_again(links), entered(grad=True):
+        with tracked_again(path.records), entered(grad=True):
             found = iter(_blocks(path, scheduler, sweeper))
     else:
         found = iter(_blocks(path, scheduler, sweeper))
@@ -280,6 +280,8 @@ def _blocks(path: Path, scheduler: HybridScheduler, sweeper: Sweeper) -> Blocks:
             if mode is SchedulingStrategy.REVERSE:
                 return by_reverse(path, sweeper)
             return by_cut(path, path.narrowest, sweeper)
+        except LostAtCut as lost:
+            refused[mode] = str(lost)  # Also if nothing else was asked for: the numbers count.
         except NotDifferentiableError as error:
             refused[mode] = str(error)
             if not scheduler.can_decide_anew(refused):

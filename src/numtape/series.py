@@ -9,12 +9,12 @@ import numpy as np
 
 from . import tree
 from .api import jvp
-from .arguments import as_outputs, begins_tracked, check_callable, title
+from .arguments import as_outputs, check_callable, title
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.effects import effects
 from .core.gradients import link_of
-from .core.graph import graph_of
+from .core.graph import begins_tracked, graph_of
 from .core.record import describe_site
 from .core.value import Value, wrap
 from .dtypes import float64, is_float

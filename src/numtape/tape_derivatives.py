@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .arguments import depends_on_running
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import as_tensor, check_target, link_of, push_forward
@@ -87,7 +88,7 @@ class TapeDerivatives(Recording):
             for i, (t, x) in enumerate(zip(tangents, sources, strict=True))
         ]
         outer = self._outer_tapes()
-        create_graph = self._is_differentiated(outer, seeds)
+        create_graph = self._is_differentiated(outer, seeds, [target])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             (pushed,) = push_forward([target], sources, seeds, create_graph=create_graph)
         return as_tensor(pushed, target, target.plain)
@@ -129,7 +130,7 @@ class TapeDerivatives(Recording):
         from .jacobians import matrix_blocks
 
         outer = self._outer_tapes()
-        is_recorded = self._is_differentiated(outer, [])
+        is_recorded = self._is_differentiated(outer, [], [target])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             ((block,),) = matrix_blocks([target], [source], scheduler, chunk_size, is_recorded)
             shape = (*target.shape, *source.shape)
@@ -156,7 +157,9 @@ class TapeDerivatives(Recording):
         tapes = tuple(tape for tape in current().tapes if not tape.is_ended or tape is self._tape)
         return tapes[: tapes.index(self._tape)] if self._tape in tapes else tapes
 
-    def _is_differentiated(self, outer: tuple[RecordingTape, ...], seeds: Sequence[Any]) -> bool:
+    def _is_differentiated(
+        self, outer: tuple[RecordingTape, ...], seeds: Sequence[Any], targets: Sequence[Value]
+    ) -> bool:
         """Say whether something around differentiates what this tape computes; tapes then watch the seeds as well."""
         state = current()
         if not state.grad:
@@ -164,7 +167,7 @@ class TapeDerivatives(Recording):
         for seed in seeds:
             if isinstance(seed, Value) and seed.node is None and state.watch_all:
                 watch_on_use(state, seed)
-        return bool(outer) or state.transforms > 0
+        return bool(outer) or state.transforms > 0 or depends_on_running(targets)
 
 
 def as_list(what: str, given: Any, name: str = "gradient") -> list[Any]:

@@ -117,7 +117,7 @@ class Tape(TapeDerivatives):
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
         self._prepare(target_list, frees=False)
         outer = self._outer_tapes()
-        create_graph = self._is_differentiated(outer, seeds)
+        create_graph = self._is_differentiated(outer, seeds, target_list)
         graph, scales = marks.search([link_of(target) for target in target_list], given)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(target_list, seeds, source_list, create_graph=create_graph, graph=graph)
@@ -188,7 +188,7 @@ class Tape(TapeDerivatives):
         check_target("backward", loss)
         outer = self._outer_tapes()
         seed = seed_of("backward", loss, gradient)
-        create_graph = create_graph or self._is_differentiated(outer, [seed])
+        create_graph = create_graph or self._is_differentiated(outer, [seed], [loss])
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
         self._prepare([loss], frees=free)

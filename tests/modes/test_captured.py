@@ -8,6 +8,8 @@ import pytest
 from functions import close
 
 import numtape as nt
+from numtape import arguments
+from numtape.core import forward, gradients, graph, reverse
 from numtape.errors import GradientError
 
 INNER = {
@@ -248,3 +250,80 @@ def by_hook(w):
 def test_what_a_backward_alone_captures_is_differentiated_by(outer):
     assert nt.grad(outer)(2.0) == 9.0
     assert nt.jvp(outer, 2.0, 1.0)[1] == 9.0
+
+
+@pytest.mark.parametrize("derivative", ["gradient", "backward", "jacobian", "forward_gradient"])
+def test_a_tape_in_another_thread_keeps_the_outer_derivative(derivative):
+    def slope(x):  # d/dy sin(x y) at y = 2
+        with nt.GradientTape(persistent=True) as tape:
+            y = tape.watch(nt.tensor(2.0, dtype="float64"))
+            z = nt.sin(x * y)
+        if derivative == "backward":
+            return tape.backward(z)[y]
+        return tape.forward_gradient(y, z) if derivative == "forward_gradient" else getattr(tape, derivative)(z, y)
+
+    def function(x):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(slope, x).result() * x
+
+    expected = (-(0.7**2) * 2.0 * np.sin(1.4)) + 2 * 0.7 * np.cos(1.4)
+    w = nt.tensor(0.7, dtype="float64", requires_grad=True)
+    assert np.isclose(nt.grad(function)(0.7), expected, rtol=1e-12)
+    assert np.isclose(nt.grad(function)(w).item(), expected, rtol=1e-12)
+    assert np.isclose(nt.jvp(function, 0.7, 1.0)[1], expected, rtol=1e-12)
+    assert np.isclose(nt.hessian(lambda x: function(x) * x)(0.7), nt.grad(nt.grad(lambda x: x**3 * np.cos(2 * x)))(0.7))
+    assert nt.grad(slope)(0.7) != 0.0
+    assert not slope(nt.tensor(0.7, dtype="float64")).requires_grad
+
+
+def test_tensors_that_a_streamed_call_has_left_are_constants_later():
+    work = nt.zeros(2, dtype="float64")
+    cache = []
+
+    def writes(x):
+        work[0] = x * 2.0
+        return (work * work).sum()
+
+    def keeps(x):
+        if not cache:
+            cache.append(x * 2.0)
+        return cache[0] * x
+
+    for _ in range(2):
+        assert np.isclose(nt.jvp(writes, 0.7, 1.0)[1], 5.6)
+        assert np.isclose(nt.grad(writes)(0.7), 5.6)
+        x = nt.tensor(0.7, dtype="float64")
+        assert np.isclose(nt.jvp(writes, x, nt.ones_like(x))[1].item(), 5.6)
+        assert isinstance(nt.grad(writes)(0.7), float)
+    assert np.isclose(nt.jvp(keeps, 0.7, 1.0)[1], 2.8)  # The call that keeps it.
+    for _ in range(2):
+        assert np.isclose(nt.jvp(keeps, 0.7, 1.0)[1], 1.4)
+        assert np.isclose(nt.grad(keeps)(0.7), 1.4)
+        assert np.isclose(nt.jacobian(keeps)(0.7), 1.4)
+        assert nt.hvp(keeps, 0.7, 1.0) == 0.0
+
+
+def test_a_loop_of_inner_gradients_looks_at_each_record_a_few_times(monkeypatch):
+    looked = []
+
+    def graph_of(*args, **kwargs):
+        found = graph.graph_of(*args, **kwargs)
+        looked.append(len(found[0]))
+        return found
+
+    for module in (arguments, gradients, reverse, forward):
+        monkeypatch.setattr(module, "graph_of", graph_of)
+
+    def records_looked_at(derivative, steps):
+        def descend(x):
+            for _ in range(steps):
+                x = x - 0.01 * nt.grad(lambda y: y * y)(x)
+            return x
+
+        looked.clear()
+        assert np.isclose(derivative(descend), 0.98**steps)
+        return sum(looked)
+
+    x = nt.tensor(1.0, dtype="float64")
+    for derivative in (lambda f: nt.grad(f)(1.0), lambda f: nt.jvp(f, x, nt.ones_like(x))[1].item()):
+        assert records_looked_at(derivative, 200) <= 2.2 * records_looked_at(derivative, 100)

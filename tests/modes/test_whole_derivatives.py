@@ -7,6 +7,7 @@ import pytest
 from functions import MATRIX, POINT, bowl, close, curve
 
 import numtape as nt
+from numtape.core import jacobian as engine
 
 
 @pytest.mark.parametrize("mode", ["auto", "forward", "reverse", "mixed"])
@@ -267,3 +268,40 @@ def test_a_source_in_the_midst_of_the_graph_moves_by_itself_and_with_what_it_dep
     for tangents, slope in (([1.0, 0.0], 12.0), ([0.0, 1.0], 3.0), ([1.0, 1.0], 15.0)):
         assert tape.forward_gradient([x, z], y, tangents).item() == slope
         assert tape.forward_gradient([z, x], y, tangents[::-1]).item() == slope
+
+
+def test_tails_that_become_too_small_leave_a_mixed_sweep_cheap(monkeypatch):
+    carried = [0, 0]
+
+    def counted(position, sweep):
+        def run(seeds, *args, **kwargs):
+            carried[position] += max(len(seed.members) for _, seed in seeds)
+            return sweep(seeds, *args, **kwargs)
+
+        return run
+
+    monkeypatch.setattr(engine, "forward", counted(0, engine.forward))
+    monkeypatch.setattr(engine, "reverse", counted(1, engine.reverse))
+    rng = np.random.default_rng(0)
+    narrow, wide = rng.normal(size=(3, 200)), rng.normal(size=(200, 3))
+
+    def function(x):
+        return wide @ nt.tanh(narrow @ nt.exp(-x * x))
+
+    x = np.linspace(-30.0, 30.0, 200)
+    scheduler = nt.HybridScheduler()
+    found = nt.jacobian(function, scheduler=scheduler)(x)
+    assert max(carried) <= 6
+    assert scheduler.last_decision.mode is nt.SchedulingStrategy.MIXED
+    np.testing.assert_allclose(found, nt.jacobian(function, mode="reverse")(x), rtol=1e-9, atol=1e-300)
+
+
+def test_a_mixed_sweep_that_would_lose_numbers_says_what_was_done_instead():
+    def function(x):
+        return nt.sqrt(x[:1]).sum() * np.arange(50.0) + x.sum()
+
+    x = np.arange(60.0)
+    scheduler = nt.HybridScheduler(nt.SchedulerConfig("mixed"))
+    found = nt.jacobian(function, scheduler=scheduler)(x)
+    assert np.array_equal(found, nt.jacobian(function, mode="reverse")(x), equal_nan=True)
+    assert "since mixed failed: a derivative on one side of the cut is too large" in scheduler.explain()

@@ -62,9 +62,17 @@ class Cell:
         return sorted(found, key=lambda record: record.index)
 
 
-#: The generation of records whose links were cut behind a streamed derivative. It is always dead.
-PAST = Cell("a streamed derivative")
-PAST.kill()
+class Past(Cell):
+    """The generation of records whose links were cut behind one streamed derivative. It is always dead."""
+
+    __slots__ = ("is_over",)
+
+    def __init__(self) -> None:
+        super().__init__("a streamed derivative")
+        self.kill()
+        #: Whether the derivative was computed, so that nothing differentiates by what lay behind the records.
+        self.is_over = False
+
 
 #: The generation of records whose arrays a backward has freed. It is never dead: descriptions stay readable.
 FREED = Cell("a backward")

@@ -16,8 +16,8 @@ import numpy as np
 from .._typing import Underflow
 from ..dtypes import HALF_DTYPES, float32
 from .apply import PICK, apply
-from .context import FREED, PAST
-from .graph import graph_of, raise_dead, raise_streamed
+from .context import FREED, Past
+from .graph import graph_of, oldest_of, raise_dead, raise_streamed
 from .op import Marker, Op, Plan, Rule, same, shape_of
 from .reader import Reader
 from .recompute import raise_freed
@@ -46,14 +46,14 @@ def forward(
         ends: records that are not computed from others here: they have the tangents of their seeds, or none.
         under: what is done where numbers become too small.
     """
-    records = graph_of(targets, ends)[0]
+    oldest = oldest_of(link for link, _ in seeds)
+    records = graph_of(targets, ends, oldest)[0]
     records.reverse()
     tangents: Tangents = {}
     for link, tangent in seeds:
         tangents[link] = fit(tangent, link) if link not in tangents else tangents[link] + fit(tangent, link)
-    oldest = min((link.index if type(link) is Record else -1 for link, _ in seeds), default=-1)
     for record in records:
-        if record.cell is PAST and record.index > oldest:
+        if type(record.cell) is Past and record.index > oldest:
             raise_streamed(record)
     reader = Reader(cls, records)
     with reader:

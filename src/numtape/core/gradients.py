@@ -14,7 +14,7 @@ from ..dtypes import FLOAT_DTYPES
 from ..errors import NotConnectedError, OperandError, ShapeError
 from .context import Target, current, entered, settle
 from .forward import forward
-from .graph import Graph, collect
+from .graph import Graph, graph_of, oldest_of
 from .marks import marks
 from .record import Record, describe_site
 from .reverse import Cotangents, Step, deliver, own_array, reverse
@@ -99,7 +99,9 @@ def sweep(
         )
     cls = targets[0].plain
     pairs = [(link, _as_value(cls, seed)) for link, seed in zip(links, seeds, strict=True)]
-    with tracked_again(links), entered(grad=True):
+    if graph is None:
+        graph = graph_of(links, ends, 0 if wanted is None else oldest_of(wanted))
+    with tracked_again(graph[0]), entered(grad=True):
         return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step, ends=ends, graph=graph)
 
 
@@ -116,7 +118,7 @@ def push_forward(
         return forward(list(zip(map(link_of, sources), arrays, strict=True)), links)
     cls = targets[0].plain
     seeds = [(link_of(x), _as_value(cls, tangent)) for x, tangent in zip(sources, tangents, strict=True)]
-    with tracked_again(links), entered(grad=True):
+    with tracked_again(graph_of(links, since=oldest_of(map(link_of, sources)))[0]), entered(grad=True):
         return forward(seeds, links, cls=cls)
 
 
@@ -125,10 +127,10 @@ def _as_value(cls: type[Value], given: Any) -> Any:
 
 
 @contextmanager
-def tracked_again(links: Sequence[Any]) -> Iterator[None]:
-    """Let leaves that were tracked when a graph was recorded count as tracked again while its rules run."""
+def tracked_again(records: Sequence[Record]) -> Iterator[None]:
+    """Let leaves that were tracked when some records were made count as tracked again while the rules of these run."""
     recorder = RecordingTape(watch_all=False)
-    for record in collect(links):
+    for record in records:
         for position, link in enumerate(record.inputs):
             if record.needs >> position & 1 and isinstance(link, Value) and link.node is None:
                 recorder.watch(link)

@@ -3,16 +3,16 @@
 Nothing here recurses: a graph may be a chain of a million records.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from operator import attrgetter
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ..errors import ClosedError, StreamedError
-from .context import PAST
-from .record import Link, Record
-from .value import LEAF, Value
+from .context import Past
+from .record import Gone, Link, Record
+from .value import LEAF, Lifted, Value, is_seed
 
 #: Records, newest first, and the operands that they begin with, arrays aside: tensors, numbers, what was freed.
 Graph = tuple[list[Record], list[Any]]
@@ -30,24 +30,64 @@ def collect(targets: Sequence[Link]) -> list[Record]:
     return graph_of(targets)[0]
 
 
-def graph_of(targets: Sequence[Link], ends: Set[Link] = frozenset()) -> Graph:
+def graph_of(targets: Sequence[Link], ends: Set[Link] = frozenset(), since: int = 0) -> Graph:
     """Return the records that the targets depend on, newest first, and what they begin with.
 
-    Records among `ends` are not looked behind.
+    Records among `ends` are not looked behind; nor are those of a smaller index than `since`, with which the graph
+    then begins.
     """
     found: set[Any] = set(ends)  # As if they had been looked at.
     leaves: list[Any] = []
+    older: list[Record] = []
     pending: list[Sequence[Link]] = [targets]
     for links in pending:  # It grows on the way.
         for link in links:
             if type(link) is Record:
                 if link not in found:
                     found.add(link)
-                    pending.append(link.inputs)
+                    if link.index >= since:
+                        pending.append(link.inputs)
+                    else:
+                        older.append(link)
             elif type(link) is not _ndarray:
                 leaves.append(link)
-    found -= ends
-    return sorted(found, key=_index, reverse=True), leaves
+    found.difference_update(ends, older)
+    return sorted(found, key=_index, reverse=True), leaves + older
+
+
+def oldest_of(sources: Iterable[Link]) -> int:
+    """Return an index such that no record of a smaller one depends on any of the sources."""
+    return min(map(_since, sources), default=0)
+
+
+def _since(source: Link) -> int:
+    if type(source) is Record:
+        return source.index
+    assert isinstance(source, Value)
+    return 0 if source.extras is None else source.extras.since or 0
+
+
+def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
+    """Say whether a graph begins with a tensor that is tracked, none of one's `own`, and no sweep's seed."""
+    own = set(own)
+    older: list[Record] = []
+    for link in graph[1]:
+        if type(link) is Record:
+            older.append(link)
+        # What is gone was cut behind a forward derivative: it leads to what that differentiates by.
+        elif type(link) is Gone or (is_moving(link) and link not in own and not is_seed(link)):
+            return True
+    if not older:
+        return False
+    records, leaves = graph_of(older)
+    return any(type(record.cell) is Past and not record.cell.is_over for record in records) or any(
+        is_moving(leaf) and not is_seed(leaf) for leaf in leaves
+    )
+
+
+def is_moving(x: Any) -> bool:
+    """Say whether somebody differentiates by something: it is tracked, or a series or batch."""
+    return isinstance(x, Lifted) or (isinstance(x, Value) and x.node is not None)
 
 
 def way_of(graph: Graph, wanted: set[Link] | None, required_only: bool = False) -> Way:
@@ -66,10 +106,10 @@ def way_of(graph: Graph, wanted: set[Link] | None, required_only: bool = False) 
     elif not is_any_dead and wanted.issuperset(leaves):
         # Everything leads to wanted sources: the sweep need not ask at each step.
         return None, wanted
-    oldest = min((link.index if type(link) is Record else -1 for link in wanted), default=-1)
+    oldest = oldest_of(wanted)
     useful: set[Link] = set()
     for record in reversed(records):
-        if record.cell is PAST and record.index > oldest:
+        if type(record.cell) is Past and record.index > oldest:
             raise_streamed(record)
         needs = record.needs
         for link in record.inputs:
@@ -107,8 +147,8 @@ def is_reached(target: Link, source: Link) -> bool:
     """Say whether a target depends on a source."""
     if target is source:
         return True
-    records = collect([target])
+    records = graph_of([target], since=_since(source))[0]
     for record in records:
-        if record.cell is PAST:
+        if type(record.cell) is Past:
             raise_streamed(record)
     return any(link is source for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1)

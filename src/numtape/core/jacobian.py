@@ -7,7 +7,7 @@ a column for each element of the source, or None where nothing connects them.
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from .._typing import Underflow
 from ..errors import NotDifferentiableError
 from .batching import Batched
 from .forward import forward
-from .graph import collect
+from .graph import collect, graph_of, oldest_of
 from .op import shape_of
 from .record import Link, Record
 from .reverse import reverse
@@ -49,7 +49,7 @@ class Path:
         self._last_reads: dict[Link, int] = {}
         #: The elements of each value on a way from the sources, these among them.
         sizes = self._sizes = {link: size_of(link) for link in sources}
-        for record in reversed(collect(targets)):
+        for record in reversed(graph_of(targets, since=oldest_of(sources))[0]):
             moved = [link for i, link in enumerate(record.inputs) if record.needs >> i & 1 and link in sizes]
             if not moved or record in sizes:
                 continue
@@ -137,35 +137,38 @@ class Sweeper:
         targets: Sequence[Link],
         are_independent: bool = False,
         under: Underflow = "ignore",
+        unit: float = 1.0,
     ) -> list[Any]:
         """Return for each target a matrix with a column for each element of the sources; None if unconnected.
 
-        Sources that are computed from one another can be taken as independent variables.
+        Sources that are computed from one another can be taken as independent variables. All is times the `unit`.
         """
         count = sum(map(size_of, sources))
         ends = {link for link in sources if type(link) is Record} if are_independent else frozenset()
         pieces = [_Pieces(self, 1, count) for _ in targets]
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
-            arrived = forward(self._seeds(sources, first, size), targets, cls=self.cls, ends=ends, under=under)
+            arrived = forward(self._seeds(sources, first, size, unit), targets, cls=self.cls, ends=ends, under=under)
             # Nothing of one chunk is held while the next is swept.
             for piece in reversed(pieces):
                 piece.put(arrived.pop(), first, size)
         return [piece.joined() for piece in pieces]
 
-    def reverse(self, targets: Sequence[Link], sources: Sequence[Link], under: Underflow = "ignore") -> list[Any]:
+    def reverse(
+        self, targets: Sequence[Link], sources: Sequence[Link], under: Underflow = "ignore", unit: float = 1.0
+    ) -> list[Any]:
         """Return for each source a matrix with a row for each element of the targets; None if unconnected."""
         count = sum(map(size_of, targets))
         pieces = [_Pieces(self, 0, count) for _ in sources]
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
-            found = reverse(self._seeds(targets, first, size), sources, cls=self.cls, under=under)
+            found = reverse(self._seeds(targets, first, size, unit), sources, cls=self.cls, under=under)
             for piece, source in zip(pieces, sources, strict=True):
                 piece.put(found.pop(source, None), first, size)
             del found
         return [piece.joined() for piece in pieces]
 
-    def _seeds(self, links: Sequence[Link], first: int, size: int) -> list[tuple[Link, Any]]:
+    def _seeds(self, links: Sequence[Link], first: int, size: int, unit: float) -> list[tuple[Link, Any]]:
         """Return `size` unit vectors from the `first` on, of the space of all elements of the links, as seeds.
 
         A link without a part in them is left out.
@@ -176,6 +179,8 @@ class Sweeper:
             length = size_of(link)
             if offset < first + size and first < offset + length:
                 members = np.eye(size, length, first - offset, link.dtype).reshape((size, *link.shape))
+                if unit != 1.0:
+                    members *= unit
                 seeds.append((link, self.batch.of(members if self.cls is None else wrap_seed(self.cls, members))))
             offset += length
         return seeds
@@ -244,8 +249,16 @@ def _slices(links: Sequence[Link]) -> list[slice]:
     return list(itertools.starmap(slice, zip([0, *ends[:-1]], ends, strict=True)))
 
 
+class LostAtCut(Exception):
+    """The halves of a product at a cut do not tell what sweeps all the way would. It never leaves the package."""
+
+
 def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
-    """Return the blocks of a Jacobian as products: tangents from the cut on, cotangents from the cut back."""
+    """Return the blocks of a Jacobian as products: tangents from the cut on, cotangents from the cut back.
+
+    Raises:
+        LostAtCut: if a half has elements that are infinite, or too small.
+    """
     if not all(record.op.facts.is_linear_backward for record in path.records):
         bent = next((record for record in collect(cut.links) if not record.op.facts.is_linear_backward), None)
         if bent is not None:
@@ -253,13 +266,30 @@ def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
                 f"{bent.op.name}: a mixed sweep multiplies by its pull function, which may not be linear; use "
                 "reverse mode."
             )
-    underflows: list[str] = []
-    with np.errstate(call=lambda kind, flag: underflows.append(kind)):
-        after = sweeper.forward(cut.links, path.targets, are_independent=True, under="call")
-        before = sweeper.reverse(cut.links, path.sources, under="call")
-    if underflows or not all(np.isfinite(array_of(matrix)).all() for matrix in (*after, *before) if matrix is not None):
-        # An infinite derivative would meet zeros in the product, and spoil what a sweep keeps apart. What is too small
-        # in one half may have been made large by the other.
-        return by_reverse(path, sweeper)
-    with np.errstate(all="ignore"):
-        return [[None if a is None or b is None else a @ b for b in before] for a in after]
+    # What is too small in one half may have been made large by the other: then unit vectors must be larger.
+    for exponent in (0, *_EXPONENTS.get(path.sources[0].dtype.char, ())):
+        unit = 2.0**exponent
+        underflows: list[str] = []
+        with np.errstate(call=lambda kind, flag, seen=underflows: seen.append(kind)):
+            after = sweeper.forward(cut.links, path.targets, are_independent=True, under="call", unit=unit)
+            before = sweeper.reverse(cut.links, path.sources, under="call", unit=unit)
+        if not _are_finite((*after, *before)):
+            # An infinite derivative would meet zeros in the product, and spoil what a sweep keeps apart.
+            raise LostAtCut("a derivative on one side of the cut is too large")
+        if underflows:
+            continue
+        with np.errstate(all="ignore"):
+            blocks = [[None if a is None or b is None else a @ b for b in before] for a in after]
+            if exponent == 0:
+                return blocks
+            if _are_finite(itertools.chain(*blocks)):
+                return [[None if block is None else block * unit**-2 for block in row] for row in blocks]
+    raise LostAtCut("derivatives on one side of the cut are too small")
+
+
+def _are_finite(matrices: Iterable[Any]) -> bool:
+    return all(np.isfinite(array_of(matrix)).all() for matrix in matrices if matrix is not None)
+
+
+#: By the character of a dtype, exponents of two such that numbers as small as that part of 1 are seen in the product.
+_EXPONENTS = {"d": (300,), "f": (30,)}

@@ -92,7 +92,7 @@ def describe_site(code: CodeType | None, lasti: int) -> str:
 class Notes:
     """What few records carry: stamps of operands that had been written before, tensors that want a gradient, hooks."""
 
-    __slots__ = ("hooks", "prints", "retained", "scale", "stamps", "updates")
+    __slots__ = ("hooks", "is_argument", "prints", "retained", "scale", "stamps", "updates")
 
     def __init__(self) -> None:
         #: For each input, the write count at which it was read; None where that was 0 or cannot change.
@@ -105,6 +105,8 @@ class Notes:
         self.hooks: tuple[dict[int, Any], type[Value]] | None = None
         #: Weak references to running statistics that the op has changed, and what they held before.
         self.updates: tuple[tuple[weakref.ref[Value], NDArray], ...] = ()
+        #: Whether a transform that is running differentiates by the output.
+        self.is_argument = False
         #: The scale by which the op multiplied a loss for a loss scaler; None for other ops.
         self.scale: float | None = None
 

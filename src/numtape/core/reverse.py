@@ -22,7 +22,7 @@ from ..errors import GradientError, ShapeError
 from ..kernels.sums import FEW, MOST_LABELS, add_reduce
 from .apply import PICK
 from .context import FREED, followers_of
-from .graph import Graph, Way, graph_of, way_of
+from .graph import Graph, Way, graph_of, oldest_of, way_of
 from .op import Rule
 from .reader import Reader
 from .recompute import check_reads, raise_freed
@@ -92,7 +92,9 @@ def reverse(
         under: what is done where numbers become too small.
     """
     wanted = None if sources is None else set(sources)
-    records, leaves = graph_of([link for link, _ in seeds], ends) if graph is None else graph
+    if graph is None:
+        graph = graph_of([link for link, _ in seeds], ends, 0 if wanted is None else oldest_of(wanted))
+    records, leaves = graph
     useful, wanted = way_of((records, leaves), wanted, required_only) if way is None else way
     keeps_some = keep_all or (wanted is not None and Record in map(type, wanted))
     cotangents: Cotangents = {}
@@ -184,7 +186,7 @@ def reverse(
         follower.on_end()
     # What is left belongs to leaves; a seed that is itself a wanted leaf is among them.
     for leaf, g in cotangents.items():
-        if leaf in ends:
+        if type(leaf) is Record:
             kept[leaf] = g
             continue
         assert isinstance(leaf, Value)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import FreedError, StreamedError
-from .context import PAST, current
+from .context import Past, current
 from .forward import Tangents, push_all
-from .graph import collect
+from .graph import begins_tracked, collect
 from .op import Facts, Op
 from .reader import Reader
 from .record import Gone, Link, Record, next_index
@@ -49,7 +49,18 @@ class _Batch(list[Record]):
 class StreamingTape(RecordingTape):
     """A tape that pushes tangents through its records and forgets them."""
 
-    __slots__ = ("depth", "failure", "known_cells", "must_be_alone", "start", "tangents")
+    __slots__ = (
+        "alive",
+        "constants",
+        "depth",
+        "failure",
+        "known_cells",
+        "must_be_alone",
+        "past",
+        "pushed",
+        "start",
+        "tangents",
+    )
 
     tangents: Tangents
 
@@ -68,12 +79,20 @@ class StreamingTape(RecordingTape):
         self.start = next_index()
         #: The generations whose records are listed here; other threads make records of others.
         self.known_cells = {self.cell}
+        #: The generation of the records whose links were cut.
+        self.past = Past()
+        #: Older records that lead to nothing that anybody differentiates by.
+        self.constants: set[Record] = set()
+        #: How many tangents there were when it was last looked which tensors are gone, and what was pushed since.
+        self.alive = 0
+        self.pushed = 0
 
     def settle(self) -> None:
         """Push tangents through the records that wait; forget the tangents of tensors that are gone."""
         batch = self.records[:]
         self.records.clear()
         assert isinstance(self.records, _Batch)
+        self.pushed += _ROOM - self.records.room
         self.records.room = _ROOM
         if batch:
             self.known_cells.update([record.cell for record in batch if record.cell is not self.cell])
@@ -90,12 +109,15 @@ class StreamingTape(RecordingTape):
             state = current()
             if state.transforms == self.depth and state.tapes == (self,):
                 for record in batch:
-                    _cut(record)
+                    _cut(record, self.past)
             del batch
         tangents = self.tangents
-        # Records that only the dictionary and the loop hold are out of everybody else's reach.
-        for link in [link for link in tangents if type(link) is Record and _getrefcount(link) <= KEPT]:
-            del tangents[link]
+        # Not after each of many small batches, while there are many tangents.
+        if self.pushed >= max(_ROOM // 2, _RECORD * self.alive):
+            # Records that only the dictionary and the loop hold are out of everybody else's reach.
+            for link in [link for link in tangents if type(link) is Record and _getrefcount(link) <= KEPT]:
+                del tangents[link]
+            self.alive, self.pushed = len(tangents), 0
 
     def tangent_of(self, link: Link) -> Any:
         """Return the tangent of a value of the function, None if it does not depend on the sources."""
@@ -108,9 +130,9 @@ class StreamingTape(RecordingTape):
         """Return the tangent of a value that has none yet: another thread may have made it, unlisted here."""
         if type(link) is not Record or link.index <= self.start:
             return self._look_at_other(link)
-        if link.cell in self.known_cells or link.cell is PAST:
+        if link.cell in self.known_cells or type(link.cell) is Past:
             return None
-        records = [record for record in reversed(collect([link])) if record.cell is not PAST]
+        records = [record for record in reversed(collect([link])) if type(record.cell) is not Past]
         try:
             push_all(records, self.tangents, Reader(None), find=self._look_at_other)
         except FreedError as error:
@@ -119,8 +141,15 @@ class StreamingTape(RecordingTape):
 
     def _look_at_other(self, link: Link) -> None:
         """Raise for a tracked value that does not depend on the sources, if there must be none."""
-        is_other = type(link) is Record and link.index <= self.start
-        if self.must_be_alone and (is_other or (isinstance(link, Value) and link.node is not None)):
+        if not self.must_be_alone or link in self.constants:
+            return
+        if type(link) is Record:
+            is_other = link.index <= self.start and begins_tracked(([], [link]))
+            if not is_other:
+                self.constants.add(link)
+        else:
+            is_other = isinstance(link, Value) and link.node is not None
+        if is_other:
             raise StreamedError(
                 "a function that captures a tensor which requires a gradient, or which others differentiate by, cannot "
                 "be streamed; call jvp with tensors instead of arrays."
@@ -130,7 +159,9 @@ class StreamingTape(RecordingTape):
         """Forget everything."""
         self.records = []
         self.tangents = {}
+        self.constants = set()
         self.failure = None
+        self.past.is_over = True
         super().end()
 
 
@@ -143,10 +174,10 @@ STREAMED = Op(_streamed, _streamed, pulls={}, pushes={}, facts=Facts(cost=lambda
 _CUT = (Gone((), np.dtype(np.float64)),)
 
 
-def _cut(record: Record) -> None:
+def _cut(record: Record, past: Past) -> None:
     record.op = STREAMED
     record.inputs = _CUT
     record.params = None
     record.needs = 0
     record.array = None
-    record.cell = PAST
+    record.cell = past

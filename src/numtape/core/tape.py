@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from .context import Cell
-from .record import Record
+from .record import Record, next_index
 from .value import Value, extras_of, update_node
 
 
@@ -97,7 +97,10 @@ def _watch(watched: dict[int, tuple[Value, bool]], value: Value) -> None:
     is_leaf = type(value.node) is not Record
     watched[id(value)] = (value, is_leaf)
     if is_leaf:
-        extras_of(value).watchers += 1
+        extras = extras_of(value)
+        extras.watchers += 1
+        if value.node is None and extras.since is None:
+            extras.since = next_index()
         update_node(value)
 
 

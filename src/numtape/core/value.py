@@ -50,7 +50,7 @@ Stamp = tuple[Version, int]
 class Extras:
     """What few tensors have: a gradient, a name, an identity that was asked for, tapes that watch it, hooks."""
 
-    __slots__ = ("grad", "hooks", "id", "is_seed", "name", "requires_grad", "watchers")
+    __slots__ = ("grad", "hooks", "id", "is_argument", "is_seed", "name", "requires_grad", "since", "watchers")
 
     def __init__(self) -> None:
         self.grad: Any = None
@@ -60,6 +60,10 @@ class Extras:
         self.watchers = 0
         #: Whether a sweep made it to start from: nobody else has it, although a tape that watches all may watch it.
         self.is_seed = False
+        #: Whether a transform that is running differentiates by it.
+        self.is_argument = False
+        #: For a leaf that was tracked at some time: no record with a smaller index depends on it. None if it never was.
+        self.since: int | None = None
         #: Functions of the gradient of a leaf, in the order in which they were registered; None without any.
         self.hooks: dict[int, Any] | None = None
 
@@ -177,3 +181,5 @@ def update_node(value: Value) -> None:
     """Make a leaf's node agree with its extras: tracked while it requires a gradient or some tape watches it."""
     extras = extras_of(value)
     value.node = LEAF if extras.requires_grad or extras.watchers else None
+    if extras.since is None:
+        extras.since = 0

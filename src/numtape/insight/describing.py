@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.context import PAST
+from ..core.context import Past
 from ..core.gradients import check_target, link_of
 from ..core.graph import collect
 from ..core.op import shape_of
@@ -127,7 +127,7 @@ def _source(link: Any, kind: str, numbers: Numbers) -> Source:
 def _node(record: Record, inputs: tuple[int | str, ...], name: str, layer: str, numbers: Numbers, mark: str) -> Node:
     shape, dtype = _shape_and_dtype(record)
     params = ", ".join(f"{k}={shorten(repr(v), MOST_TEXT)}" for k, v in (record.params or {}).items())
-    if record.cell is not PAST:  # Without its links nobody can tell.
+    if type(record.cell) is not Past:  # Without its links nobody can tell.
         numbers.setdefault("flops", float(_flops(record)))
     return Node(
         op=record.op.name,

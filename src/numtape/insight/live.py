@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..core.buffers import Buffers
-from ..core.context import FREED, PAST, Cell, Context, State, Thread, current
+from ..core.context import FREED, Cell, Context, Past, State, Thread, current
 from ..core.record import Record
 from ..core.tape import RecordingTape
 from .leaks import live_records
@@ -140,7 +140,7 @@ def live_tapes() -> LiveTapes:
     freed = _Place(_NOBODY, "freed by a backward", False)
     for record in live_records():
         # What was streamed past belongs to nobody either; it has no links and no arrays.
-        is_empty = record.cell is FREED or record.cell is PAST
+        is_empty = record.cell is FREED or type(record.cell) is Past
         # Tapes list what is recorded inside of them, also on another tape: that one may go, and they hold it still.
         rest = freed if is_empty else listed.get(record, orphans)
         places.get(record.cell, rest).records.append(record)

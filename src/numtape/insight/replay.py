@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.context import FREED, PAST
+from ..core.context import FREED, Past
 from ..core.reader import Reader, for_rule
 from ..core.recompute import Made, fingerprint, is_at_hand, run_again
 from ..core.record import Gone, Record, describe_site, link_name
@@ -45,7 +45,7 @@ def argument_name(record: Record, position: int) -> str:
 def find_obstacle(record: Record, position: int) -> Obstacle | None:
     """Return why an operand that no record made is not what it was, or None if it can be read."""
     link = record.inputs[position]
-    if record.cell is PAST:
+    if type(record.cell) is Past:
         return Obstacle(
             record,
             f"a forward derivative has streamed past the ops before {record.site}",

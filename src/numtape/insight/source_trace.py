@@ -12,7 +12,7 @@ import numpy as np
 
 from .._typing import Dtype, NDArray, Shape
 from ..core.apply import PICK, as_operand, compute
-from ..core.context import PAST, entered
+from ..core.context import Past, entered
 from ..core.graph import collect, raise_streamed
 from ..core.op import Op
 from ..core.recompute import raise_freed
@@ -139,7 +139,7 @@ class Trace:
             self.leaves[self.target] = None
             self._value(self.target)
         for record in self.records:
-            if record.cell is PAST:
+            if type(record.cell) is Past:
                 raise_streamed(record)
             if loop_of(record) is not None:
                 raise UnsupportedError(

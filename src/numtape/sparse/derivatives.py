@@ -16,7 +16,7 @@ from ..arguments import Argnums, Arguments, call, depends_on_others, released
 from ..config import SchedulingStrategy
 from ..core.context import current
 from ..core.gradients import link_of
-from ..core.jacobian import Path, Sweeper, by_cut, size_of
+from ..core.jacobian import LostAtCut, Path, Sweeper, by_cut, size_of
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import LeavesTapeError, NotDifferentiableError, PatternError
@@ -131,6 +131,8 @@ class Computer:
                 if plan is None:
                     return _through_cut(path, plans.pattern)
                 return compute(self.name, path, plans.pattern, plan, self.chunk_size)
+            except LostAtCut as lost:
+                refused[decision.mode] = str(lost)
             except NotDifferentiableError as error:
                 refused[decision.mode] = str(error)
                 if not self.scheduler.can_decide_anew(refused):

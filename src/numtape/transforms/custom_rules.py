@@ -141,8 +141,12 @@ class Rule:
         return unbroadcast(part, shape) if self.kind == "vjp" else part + np.zeros(shape, part.dtype)
 
     def _can_fit(self, found: Any, wanted: Any, out_shape: Any) -> bool:
-        """Say whether a tangent can be repeated to the output, or a cotangent of its shape be summed to an argument."""
-        if self.kind == "vjp" and found not in (out_shape if isinstance(out_shape, list) else [out_shape]):
+        """Say whether a tangent can be repeated to the output, or a cotangent be summed to an argument.
+
+        An argument was repeated along axes that the output has, and no others.
+        """
+        axes = max(map(len, out_shape if isinstance(out_shape, list) else [out_shape]))
+        if self.kind == "vjp" and len(found) > max(len(wanted), axes):
             return False
         try:
             return bool(np.broadcast_shapes(found, wanted) == (found if self.kind == "vjp" else wanted))

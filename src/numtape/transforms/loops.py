@@ -16,6 +16,7 @@ from ..core.context import Scope, casting, current, entered
 from ..core.effects import effects
 from ..core.forward import forward
 from ..core.gradients import link_of, sweep, tracked_again
+from ..core.graph import collect
 from ..core.op import Facts, Op
 from ..core.reverse import reverse
 from ..core.stream import Stream, thread_stream
@@ -423,7 +424,7 @@ def _push(t: Any, operands: tuple[Any, ...], index: int, loop: _Loop) -> Any:
         sources = [link_of(x) for x in tensors]
         links = [link_of(x) for x in tensors_of(state) if x.node is not None]
         seed = wrap(Tensor, t) if isinstance(t, np.ndarray) else t
-        with tracked_again(links), entered(grad=True):
+        with tracked_again(collect(links)), entered(grad=True):
             moved = _pushed([(sources[index], seed)], state, set(sources), Tensor)
     else:
         state = loop.kept[0].state
