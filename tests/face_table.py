@@ -413,7 +413,7 @@ FACES = [
         X,
         lambda x: x * DROPPED,
         (
-            lambda x: nt.dropout(x, 0.5, True, 3),
+            lambda x: nt.dropout(x, 0.5, True, rng=3),
             lambda x: nt.dropout(x, 0.5, rng=3),
             lambda x: nt.dropout(x, p=0.5, training=True, rng=nt.Generator(3)),
         ),

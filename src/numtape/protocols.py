@@ -169,6 +169,8 @@ def _bind(function: Any, face: Any, args: Any, kwargs: Any) -> tuple[list[Any], 
     named: dict[str, Any] = {}
     for place, (name, value) in enumerate(bound.arguments.items()):
         default = theirs[name].default
+        if value is getattr(np, "_NoValue", None):
+            continue  # As if it were not given.
         if name == "axis" and isinstance(value, tuple | list) and not value:
             return None  # No axes at all, which ours takes as all of them.
         if theirs[name].kind is inspect.Parameter.VAR_KEYWORD:
@@ -182,7 +184,7 @@ def _bind(function: Any, face: Any, args: Any, kwargs: Any) -> tuple[list[Any], 
             named[name] = value
         elif place == len(positional) and (place < leading or is_open):
             positional.append(value)
-        elif value is default or value is None or value is getattr(np, "_NoValue", None):
+        elif value is default or value is None:
             continue
         elif place < len(args) and name not in _NUMPY_OPTIONS and not named:
             positional.append(value)

@@ -6,15 +6,18 @@ import operator
 from collections.abc import Callable
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
+import numpy as np
+
 from ..errors import NotDifferentiableError, NumtapeError, OperandError
 from .apply import is_tracked
-from .op import REQUIRED, Op
+from .op import REQUIRED, Op, kinds_of
 from .value import Lifted, Value
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _AXIS_SPELLINGS = {"dim": "axis", "keepdim": "keepdims", "dims": "axis"}
+_BOOLS = frozenset((bool, np.bool_))
 
 
 def fill_operands(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
@@ -39,10 +42,11 @@ def take_out(op: Op, params: dict[str, Any]) -> Any:
 
 def bind_params(op: Op, args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
     """Return the static parameters, by name, complete with defaults. The one place that knows other spellings."""
-    params = op.defaults.copy()
+    defaults, kinds = op.defaults, op.kinds
+    params = defaults.copy()
     if args:
-        if len(args) > len(params):
-            raise OperandError(f"{op.name}: {len(args) - len(params)} arguments too many.")
+        if len(args) > op.positional:
+            raise _too_many(op, args)
         params.update(zip(params, args, strict=False))
     for name, value in given.items():
         if name not in params:
@@ -55,12 +59,56 @@ def bind_params(op: Op, args: tuple[Any, ...], given: dict[str, Any]) -> dict[st
         params[name] = value
     if "axis" in params:
         params["axis"] = plain_axis(op.name, params["axis"])
-    for name, value in params.items():
-        if value is REQUIRED:
-            raise OperandError(f"{op.name}: argument {name!r} is missing.")
+    for name, default in defaults.items():
+        value = params[name]
+        if value is default:
+            if value is REQUIRED:
+                raise OperandError(f"{op.name}: argument {name!r} is missing.")
+            continue
         if isinstance(value, Value):
-            params[name] = as_static(op.name, name, value)
+            value = params[name] = as_static(op.name, name, value)
+        if name in kinds:
+            params[name] = as_kind(op.name, name, value, kinds[name])
     return params
+
+
+def _too_many(op: Op, args: tuple[Any, ...]) -> OperandError:
+    """Return the error of a call that gives more by position than an op takes so: NumPy may mean other things by it."""
+    names = list(op.defaults)
+    in_order = (*op.arguments, *names[: op.positional])
+    named = names[op.positional :]
+    only_named = f" {', '.join(named)} must be named." if named else ""
+    count = len(args) - op.positional
+    return OperandError(
+        f"{op.name}: {count} argument{'s' if count > 1 else ''} too many by position, which takes "
+        f"{', '.join(in_order)}.{only_named}{_hint(args[-1])}"
+    )
+
+
+def as_kind(title: str, name: str, value: Any, kind: type) -> Any:
+    """Return an argument if it is of the kind that it is annotated with: True or False, or a number, which no bool is.
+
+    By position, the same place may be a flag here and something else in NumPy or PyTorch.
+    """
+    if kind is bool:
+        if type(value) is bool:
+            return value
+        if getattr(value, "dtype", None) == np.bool_ and not np.ndim(value):
+            return bool(value)
+        raise OperandError(f"{title}: {name} is {_shown(value)}; it is True or False.{_hint(value)}")
+    if type(value) in _BOOLS or isinstance(value, str) or value is None:
+        raise OperandError(f"{title}: {name} is {value!r}; it is {'an integer' if kind is int else 'a number'}.")
+    return value
+
+
+def _shown(value: Any) -> str:
+    return f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+
+
+def _hint(value: Any) -> str:
+    """Return what to do about a dtype where none is taken."""
+    is_dtype = isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, float | int | np.generic))
+    return " For another dtype, use astype()." if is_dtype else ""
 
 
 def as_static(name: str, argument: str, value: Any) -> Any:
@@ -84,10 +132,17 @@ def plain_axis(name: str, axis: Any) -> Any:
         return axis
     try:
         if isinstance(axis, list | tuple):
-            return tuple(map(operator.index, axis)) or None
-        return operator.index(axis)
+            return tuple(map(as_integer, axis)) or None
+        return as_integer(axis)
     except TypeError as error:
         raise OperandError(f"{name}: axis is {axis!r}; an axis is an integer, or a tuple of integers.") from error
+
+
+def as_integer(x: Any) -> int:
+    """Return what stands for an integer, as axes and lengths do; a bool, which Python would count, does not."""
+    if type(x) in _BOOLS:
+        raise TypeError(f"{x!r} is a bool")
+    return operator.index(x)
 
 
 def takes_axis(function: Callable[..., Any]) -> bool:
@@ -102,12 +157,19 @@ def with_spellings(function: Callable[P, R]) -> Callable[P, R]:
     """
     names = _arguments(function)
     title = cast(Any, function).__code__.co_name.strip("_")
-    has_spellings = takes_axis(function)
+    kinds = kinds_of(function)
+    has_names = bool(kinds) or takes_axis(function)
+    code = cast(Any, function).__code__
+    # By position: flags, numbers and axes.
+    places = [(i, n) for i, n in enumerate(code.co_varnames[: code.co_argcount]) if n in kinds or n == "axis"]
+    first = places[0][0] if places else len(names)
 
     @functools.wraps(function)
     def face(*args: P.args, **kwargs: P.kwargs) -> R:
-        if has_spellings and kwargs:
-            _respell(title, names, kwargs)
+        if has_names and kwargs:
+            _respell(title, names, kinds, kwargs)
+        if len(args) > first:
+            args = _checked(title, places, kinds, args)
         try:
             return function(*args, **kwargs)
         except TypeError as error:
@@ -123,15 +185,33 @@ def _arguments(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-def _respell(title: str, names: frozenset[str], kwargs: dict[str, Any]) -> None:
-    """Give arguments their own names, and axes their plain form."""
+def _respell(title: str, names: frozenset[str], kinds: dict[str, type], kwargs: dict[str, Any]) -> None:
+    """Give arguments their own names, and axes their plain form, and check flags and numbers."""
     for name in [name for name in kwargs if name in _AXIS_SPELLINGS and name not in names]:
         spelled = _AXIS_SPELLINGS[name]
         if spelled in kwargs:
             raise OperandError(f"{title}: argument {spelled!r} was given twice, the second time as {name!r}.")
         kwargs[spelled] = kwargs.pop(name)
-    if isinstance(kwargs.get("axis"), list | tuple):
+    if "axis" in kwargs and "axis" in names and isinstance(kwargs["axis"], list | tuple | bool | np.bool_):
         kwargs["axis"] = plain_axis(title, kwargs["axis"])
+    for name in kwargs:
+        if name in kinds:
+            kwargs[name] = as_kind(title, name, kwargs[name], kinds[name])
+
+
+def _checked(title: str, places: list[tuple[int, str]], kinds: dict[str, type], args: Any) -> Any:
+    """Return arguments given by position, checked as those given by name are."""
+    checked = list(args)
+    for place, name in places:
+        if place >= len(args):
+            break
+        value = args[place]
+        if name == "axis":
+            if type(value) in _BOOLS:
+                plain_axis(title, value)
+        else:
+            checked[place] = as_kind(title, name, value, kinds[name])
+    return tuple(checked)
 
 
 def _explain(

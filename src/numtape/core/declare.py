@@ -6,7 +6,8 @@
 - `discrete`: no derivative: comparisons, indices, searches.
 - `composed`: a function made of other ops.
 
-The decorated function is the forward: arrays positional-only, static parameters keyword-only; it never sees a Tensor.
+The decorated function is the forward; it never sees a Tensor. Arrays are positional-only; static parameters are
+keyword-only, except those that mean the same by position in NumPy and PyTorch. The face takes what the signature says.
 """
 
 import functools
@@ -26,7 +27,7 @@ from .binding import bind_params, fill_operands, take_out, takes_axis, with_spel
 from .context import casting, peek
 from .faces import binary, single, unary
 from .inplace import write_op
-from .op import NON_DIFFERENTIABLE, REQUIRED, Composite, Facts, Marker, Op, Structure
+from .op import NON_DIFFERENTIABLE, REQUIRED, Composite, Facts, Marker, Op, Structure, kinds_of
 from .value import Value
 
 P = ParamSpec("P")
@@ -208,7 +209,7 @@ def face_of(op_face: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         # Among these are the shortest ways to ops, such as getitem: a wrapper would be a tenth of their time.
-        face = with_spellings(function) if takes_axis(function) else function
+        face = with_spellings(function) if takes_axis(function) or kinds_of(function) else function
         cast(Any, face).op = op
         _expose(op, face)
         return face

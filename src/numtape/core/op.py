@@ -201,6 +201,17 @@ class Facts:
     samples: Callable[[], Iterable[Any]] = no_samples
 
 
+def kinds_of(function: Callable[..., Any]) -> dict[str, type]:
+    """Return which parameters are flags, integers or other numbers, by their annotations."""
+    return {name: kind for name, kind in function.__annotations__.items() if kind in (bool, int, float)}
+
+
+def _defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
+    code, given = function.__code__, function.__defaults__ or ()
+    in_order = code.co_varnames[code.co_argcount - len(given) : code.co_argcount]
+    return {**dict(zip(in_order, given, strict=True)), **(function.__kwdefaults__ or {})}
+
+
 #: The ops that there are, those of users included. `declare.registry` has those that have a name.
 every_op: "WeakSet[Op]" = WeakSet()
 
@@ -219,9 +230,11 @@ class Op:
         "is_variadic",
         "joint",
         "keeps",
+        "kinds",
         "name",
         "operand_defaults",
         "plans",
+        "positional",
         "promoted",
         "pulls",
         "push_plans",
@@ -250,13 +263,17 @@ class Op:
         self.is_elementwise = facts.structure is Structure.ELEMENTWISE
         code = declaration.__code__
         self.arguments: tuple[str, ...] = code.co_varnames[: code.co_posonlyargcount]
-        given = declaration.__defaults__ or ()
-        self.operand_defaults: tuple[Any, ...] = given
+        defaults = _defaults_of(declaration)
+        self.operand_defaults: tuple[Any, ...] = tuple(defaults[name] for name in self.arguments if name in defaults)
         #: The static parameters in order, with their defaults.
         self.defaults: dict[str, Any] = {
-            name: (declaration.__kwdefaults__ or {}).get(name, REQUIRED)
-            for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+            name: defaults.get(name, REQUIRED)
+            for name in code.co_varnames[len(self.arguments) : code.co_argcount + code.co_kwonlyargcount]
         }
+        #: Those of them that are flags, integers or other numbers.
+        self.kinds = kinds_of(declaration)
+        #: How many of them may be given by position.
+        self.positional = code.co_argcount - len(self.arguments)
         self._check_names(pulls if joint is None else pushes)
         if joint is not None:
             fixed = (NON_DIFFERENTIABLE, ZERO)

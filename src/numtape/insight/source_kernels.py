@@ -63,7 +63,6 @@ class Kernels:
         name = self._known[function] = self._names.fresh(function.__name__)
         space = _namespace(function)
         definition.name = name
-        _open_parameters(definition.args)
         self._add(definition, space, function.__module__)
         return name
 
@@ -218,15 +217,6 @@ def _alternatives(node: ast.expr) -> list[ast.expr]:
 def _namespace(function: FunctionType) -> dict[str, Any]:
     cells = inspect.getclosurevars(function).nonlocals if function.__closure__ else {}
     return {**function.__globals__, **cells}
-
-
-def _open_parameters(arguments: ast.arguments) -> None:
-    """Let parameters be given in order too, as the public functions of ops allow."""
-    is_optional = [default is not None for default in arguments.kw_defaults]
-    if arguments.vararg is None and all(is_optional) and (not arguments.defaults or all(is_optional)):
-        arguments.args += arguments.kwonlyargs
-        arguments.defaults += [default for default in arguments.kw_defaults if default is not None]
-        arguments.kwonlyargs, arguments.kw_defaults = [], []
 
 
 def _bound_names(statement: ast.stmt) -> set[str]:

@@ -161,7 +161,7 @@ def instance_norm(
     check_absent("instance_norm", "running_mean", running_mean, None)
     check_absent("instance_norm", "running_var", running_var, None)
     check_absent("instance_norm", "use_input_stats", use_input_stats, True)
-    return ops.instance_norm(input, weight, bias, eps)
+    return ops.instance_norm(input, weight=weight, bias=bias, eps=eps)
 
 
 def scaled_dot_product_attention(

@@ -275,7 +275,9 @@ class BCEWithLogitsLoss(_Loss):
 
     def forward(self, input: Array, target: Array) -> Array:
         """Return the loss."""
-        return ops.bce_with_logits_loss(input, target, self.weight, self.pos_weight, reduction=self.reduction)
+        return ops.bce_with_logits_loss(
+            input, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction
+        )
 
 
 class CrossEntropyLoss(_Loss):

@@ -342,7 +342,7 @@ class InstanceNorm2d(_Affine):
                 f"InstanceNorm2d: the input has shape {x.shape} and there are {self.num_features} features; the input "
                 f"must have shape (batch, channels, height, width), with {self.num_features} channels."
             )
-        return instance_norm(x, self.weight, self.bias, self.eps)
+        return instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
 
     def extra_repr(self) -> str:
         """Return the arguments."""

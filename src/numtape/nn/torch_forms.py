@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import ops
 from .._typing import Array, DtypeLike
+from ..core.binding import as_kind
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError
 from ..ops.windows import check_pooling, check_rank
@@ -108,16 +109,15 @@ def softplus(x: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
     return ops.where(scaled > threshold, x, smooth if beta == 1.0 else smooth / beta)
 
 
-def dropout(x: Array, p: float = 0.5, training: bool = True, inplace: Any = False, rng: Any = None) -> Array:
+def dropout(x: Array, p: float = 0.5, training: bool = True, inplace: bool = False, rng: Any = None) -> Array:
     """Return `nt.dropout`; `inplace` is accepted for PyTorch's sake.
 
     Example:
         >>> nt.nn.functional.dropout(np.ones(4), 0.5, True, rng=0).tolist()
         [0.0, 2.0, 2.0, 0.0]
     """
-    if not isinstance(inplace, bool):  # In the place where the op has its random stream.
-        rng = inplace
-    return ops.dropout(x, p, training, rng)
+    as_kind("dropout", "inplace", inplace, bool)  # A random stream would go unnoticed.
+    return ops.dropout(x, p, training, rng=rng)
 
 
 def _drop_channels(name: str, x: Any, rank: int, p: float, training: bool, rng: Any) -> Any:
@@ -127,7 +127,7 @@ def _drop_channels(name: str, x: Any, rank: int, p: float, training: bool, rng: 
         )
     if not training or not p:
         return x
-    return x * ops.dropout(np.ones((*x.shape[:-rank], *(1,) * rank), x.dtype), p, True, rng)
+    return x * ops.dropout(np.ones((*x.shape[:-rank], *(1,) * rank), x.dtype), p, rng=rng)
 
 
 def dropout1d(x: Array, p: float = 0.5, training: bool = True, inplace: bool = False, rng: Any = None) -> Array:

@@ -50,7 +50,7 @@ def _elu_partial(g: Array, x: Array, alpha: float) -> Array:
         rejected(ArgumentError, "elu: alpha is -1.0; it must be positive.", values(2), alpha=-1.0),
     ],
 )
-def elu(x: Array, /, *, alpha: float = 1.0) -> Array:
+def elu(x: Array, /, alpha: float = 1.0) -> Array:
     """Return x where it is positive and ``alpha * (exp(x) - 1)`` elsewhere.
 
     Example:
@@ -94,7 +94,7 @@ def selu(x: Array, /) -> Array:
         rejected(ArgumentError, "celu: alpha is 0; it must be positive.", values(2), alpha=0),
     ],
 )
-def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
+def celu(x: Array, /, alpha: float = 1.0) -> Array:
     """Return x where it is positive and ``alpha * (exp(x / alpha) - 1)`` elsewhere.
 
     Example:
@@ -240,7 +240,7 @@ def _gelu_reference(x: Array, approximate: Any = "none") -> Array:
         ),
     ],
 )
-def gelu(x: Array, /, *, approximate: str | bool = "none") -> Array:
+def gelu(x: Array, /, approximate: str | bool = "none") -> Array:
     """Return x times the probability that a standard normal number is below x.
 
     Args:

@@ -186,10 +186,12 @@ def _with_logits_reference(logits: Array, target: Array, weight: Array = None, p
         sample(values(2, 3), _probabilities(2, 3, seed=1)),
         sample(values(2, 3), _probabilities(2, 3, seed=1), reduction="sum"),
         sample(values(2, 3), _probabilities(2, 3, seed=1), values(3, low=0.5, seed=2)),
-        sample(values(2, 3), _probabilities(2, 3, seed=1), None, values(3, low=0.5, seed=2)),
-        sample(values(2, 3), _probabilities(2, 3, seed=1), values(2, 1, low=0.5), values(3, low=0.5, seed=2)),
-        sample(values(2, 2), np.array([[0, 1], [1, 0]]), None, values(low=0.5)),
-        sample(np.array([-1000.0, 1000.0]), np.array([1.0, 0.0]), None, np.array(2.0), reduction="none"),
+        sample(values(2, 3), _probabilities(2, 3, seed=1), pos_weight=values(3, low=0.5, seed=2)),
+        sample(
+            values(2, 3), _probabilities(2, 3, seed=1), values(2, 1, low=0.5), pos_weight=values(3, low=0.5, seed=2)
+        ),
+        sample(values(2, 2), np.array([[0, 1], [1, 0]]), pos_weight=values(low=0.5)),
+        sample(np.array([-1000.0, 1000.0]), np.array([1.0, 0.0]), pos_weight=np.array(2.0), reduction="none"),
         _shape_mismatch("bce_with_logits_loss", "logits"),
         rejected(
             ShapeError,
@@ -202,7 +204,7 @@ def _with_logits_reference(logits: Array, target: Array, weight: Array = None, p
     ],
 )
 def bce_with_logits_loss(
-    logits: Array, target: Array, weight: Array = None, pos_weight: Array = None, reduction: str = "mean"
+    logits: Array, target: Array, weight: Array = None, *, pos_weight: Array = None, reduction: str = "mean"
 ) -> Array:
     """Return the binary cross-entropy of ``sigmoid(logits)``, exact also where sigmoid is 0 or 1 in its dtype.
 

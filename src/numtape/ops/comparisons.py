@@ -228,7 +228,7 @@ def _close_samples() -> list[Any]:
     numpy=np.isclose,
     samples=lambda: [*_close_samples(), does_not_broadcast("isclose")],
 )
-def isclose(a: Array, b: Array, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+def isclose(a: Array, b: Array, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """Return whether ``abs(a - b) <= atol + rtol * abs(b)``, elementwise.
 
     Args:

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._typing import Array, Shape
 from ..core import batching
+from ..core.binding import as_integer
 from ..core.declare import linear
 from ..core.op import Op, Structure
 from ..core.terms import Terms, contraction
@@ -19,14 +20,14 @@ from .shapes import permute
 def _pairs_of_axes(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the contracted axes of a and b, numbered from 0 on: a number means the last of a and the first of b."""
     if isinstance(axes, int | np.integer):
-        count = int(axes)
+        count = as_integer(axes)
         if not 0 <= count <= min(a_ndim, b_ndim):
             raise ArgumentError(
                 f"tensordot: axes={count}, but a has {a_ndim} axes and b has {b_ndim}; give a number of axes that both "
                 "have, or a pair of sequences."
             )
         return tuple(range(a_ndim - count, a_ndim)), tuple(range(count))
-    first, second = (tuple(int(i) for i in np.atleast_1d(part)) for part in axes)
+    first, second = (tuple(as_integer(i) for i in np.atleast_1d(part)) for part in axes)
     for name, part, ndim in (("a", first, a_ndim), ("b", second, b_ndim)):
         for axis in part:
             if not -ndim <= axis < ndim:
@@ -135,7 +136,7 @@ def _tensordot_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], p
         ),
     ],
 )
-def tensordot(a: Array, b: Array, /, *, axes: Any = 2) -> Array:
+def tensordot(a: Array, b: Array, /, axes: Any = 2) -> Array:
     """Return the sum of products of `a` and `b` over axes of each.
 
     Args:

@@ -256,7 +256,7 @@ def _leading(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: d
     numpy=np.tril,
     samples=lambda: _triangle_samples("tril"),
 )
-def tril(x: Array, /, *, k: int = 0) -> Array:
+def tril(x: Array, /, k: int = 0) -> Array:
     """Return the lower triangle of matrices: zero above diagonal `k`.
 
     Example:
@@ -275,7 +275,7 @@ def tril(x: Array, /, *, k: int = 0) -> Array:
     numpy=np.triu,
     samples=lambda: _triangle_samples("triu"),
 )
-def triu(x: Array, /, *, k: int = 0) -> Array:
+def triu(x: Array, /, k: int = 0) -> Array:
     """Return the upper triangle of matrices: zero below diagonal `k`.
 
     Example:

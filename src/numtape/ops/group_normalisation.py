@@ -95,10 +95,10 @@ def group_norm(x: Array, num_groups: int, weight: Array = None, bias: Array = No
     reference=lambda x, weight=None, bias=None, eps=1e-5: _group_reference(x, x.shape[1], weight, bias, eps),
     samples=lambda: [
         sample(values(2, 3, 4)),
-        sample(values(2, 3, 4), values(3, seed=1)),
-        sample(values(2, 3, 4), values(3, seed=1), values(3, seed=2)),
-        sample(values(2, 3, 4), None, values(3, seed=2)),
-        sample(values(2, 3, 2, 2), values(3, seed=1), values(3, seed=2), eps=0.1),
+        sample(values(2, 3, 4), weight=values(3, seed=1)),
+        sample(values(2, 3, 4), weight=values(3, seed=1), bias=values(3, seed=2)),
+        sample(values(2, 3, 4), bias=values(3, seed=2)),
+        sample(values(2, 3, 2, 2), weight=values(3, seed=1), bias=values(3, seed=2), eps=0.1),
         sample(values(1, 1, 5)),
         sample(values(2, 2, 1), eps=0.5),
         sample(values(0, 3, 4)),
@@ -109,7 +109,7 @@ def group_norm(x: Array, num_groups: int, weight: Array = None, bias: Array = No
         ),
     ],
 )
-def instance_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Array:
+def instance_norm(x: Array, *, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Array:
     """Return x with each channel of each member of the batch normalised, then scaled and shifted.
 
     Args:

@@ -92,7 +92,7 @@ def _concat_parts(g: Array, arrays_shape: tuple[Shape, ...], axis: int | None) -
         rejected(OperandError, "concat: wants a sequence of tensors or arrays, not float.", 1.0),
     ],
 )
-def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
+def concat(arrays: Sequence[Array], /, axis: int | None = 0) -> Array:
     """Return the arrays joined along an axis that they have; None flattens them first.
 
     Example:
@@ -151,7 +151,7 @@ def _stack_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], param
         ),
     ],
 )
-def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
+def stack(arrays: Sequence[Array], /, axis: int = 0) -> Array:
     """Return arrays of one shape joined along a new axis.
 
     Example:

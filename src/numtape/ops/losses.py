@@ -49,7 +49,7 @@ def _mse_push(t: Array, prediction: Array, target: Array, reduction: str) -> Arr
     reference=reduced(lambda prediction, target: (prediction - target) ** 2),
     samples=lambda: pair_samples("mse_loss"),
 )
-def mse_loss(prediction: Array, target: Array, /, *, reduction: str = "mean") -> Array:
+def mse_loss(prediction: Array, target: Array, /, reduction: str = "mean") -> Array:
     """Return the mean squared error.
 
     Args:

@@ -4,9 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
 
-from .._typing import Array, Axis, Shape
+from .._typing import Array, Axis
 from ..core.binding import as_static
 from ..core.declare import composed
 from ..dtypes import default_dtype, is_float
@@ -14,21 +13,10 @@ from ..errors import ArgumentError, AxisError
 from .reductions import mean
 from .samples import distinct, rejected, sample, values
 from .selection import where
-from .shapes import as_array, broadcast_to, permute
+from .shapes import as_array, axes_of, broadcast_to, permute
 from .sorting import ranked
 
 _KINKS = "where elements of the middle ranks are equal; the derivative follows one of the orders"
-
-
-def _axes_of(name: str, shape: Shape, axis: Axis) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(len(shape)))
-    try:
-        return normalize_axis_tuple(axis, len(shape))
-    except np.exceptions.AxisError as error:
-        raise AxisError(f"{name}: {error}; x has shape {shape}.") from error
-    except ValueError as error:
-        raise ArgumentError(f"{name}: {error} (x has shape {shape}).") from error
 
 
 def _lanes_last(x: Array, axes: tuple[int, ...]) -> Array:
@@ -43,7 +31,7 @@ def _lanes_last(x: Array, axes: tuple[int, ...]) -> Array:
 def _quantile(name: str, x: Array, levels: Any, axis: Axis, keepdims: bool) -> Array:
     """Return the quantiles at an array of levels, interpolated between the two elements next to each."""
     x = as_array(x)
-    axes = _axes_of(name, x.shape, axis)
+    axes = tuple(range(len(x.shape))) if axis is None else axes_of(name, axis, x.shape)
     lanes = _lanes_last(x, axes)
     length = lanes.shape[-1]
     reduced = tuple(1 if i in axes else n for i, n in enumerate(x.shape)) if keepdims else lanes.shape[:-1]

@@ -59,7 +59,7 @@ def _dropout(x: Array, /, *, p: float = 0.5, key: int = 0, counter: int = 0) -> 
 
 
 @face_of(_dropout)
-def dropout(x: Array, p: float = 0.5, training: bool = True, rng: Any = None) -> Array:
+def dropout(x: Array, p: float = 0.5, training: bool = True, *, rng: Any = None) -> Array:
     """Return `x` with each element zeroed with probability `p` and the others divided by ``1 - p``.
 
     Args:

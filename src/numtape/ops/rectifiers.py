@@ -92,7 +92,7 @@ def relu6(x: Array, /) -> Array:
         sample(values(4, avoid=(0,)), negative_slope=0),
     ],
 )
-def leaky_relu(x: Array, /, *, negative_slope: float = 0.01) -> Array:
+def leaky_relu(x: Array, /, negative_slope: float = 0.01) -> Array:
     """Return x where it is positive and ``negative_slope * x`` elsewhere.
 
     Example:
@@ -181,7 +181,7 @@ def prelu(x: Array, weight: Array) -> Array:
         ),
     ],
 )
-def hardtanh(x: Array, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Array:
+def hardtanh(x: Array, /, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     """Return x, no less than `min_val` and no more than `max_val`. The derivative at the bounds is 0.
 
     Example:
@@ -251,7 +251,7 @@ def _check_lambd(name: str, lambd: float) -> None:
     reference=lambda x, lambd=0.5: np.sign(x) * np.clip(np.abs(x) - lambd, 0, None),
     samples=_shrink_samples("softshrink"),
 )
-def softshrink(x: Array, /, *, lambd: float = 0.5) -> Array:
+def softshrink(x: Array, /, lambd: float = 0.5) -> Array:
     """Return x moved towards 0 by `lambd`, and 0 where that would change its sign.
 
     Example:
@@ -269,7 +269,7 @@ def softshrink(x: Array, /, *, lambd: float = 0.5) -> Array:
     reference=lambda x, lambd=0.5: np.where((x > lambd) | (x < -lambd), x, 0),
     samples=_shrink_samples("hardshrink"),
 )
-def hardshrink(x: Array, /, *, lambd: float = 0.5) -> Array:
+def hardshrink(x: Array, /, lambd: float = 0.5) -> Array:
     """Return x where it is farther from 0 than `lambd`, and 0 elsewhere.
 
     Example:
@@ -290,7 +290,7 @@ def hardshrink(x: Array, /, *, lambd: float = 0.5) -> Array:
         sample(values(5, avoid=(0,)), threshold=0, value=0),
     ],
 )
-def threshold(x: Array, /, *, threshold: float, value: float) -> Array:
+def threshold(x: Array, /, threshold: float, value: float) -> Array:
     """Return x where it is above `threshold`, and `value` elsewhere.
 
     Example:

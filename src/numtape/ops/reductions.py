@@ -96,7 +96,7 @@ def _spread(g: Array, x_shape: Shape, axis: Axis, keepdims: bool) -> Array:
     numpy=(np.sum, np.add.reduce),
     samples=lambda: [*reduction_samples(), sample(values(0)), sample(values(2, 0), axis=1), axis_out_of_bounds("sum")],
 )
-def sum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def sum(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return the sum over `axis` (all axes by default). That of half numbers is correctly rounded.
 
     Example:
@@ -121,7 +121,7 @@ def sum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     numpy=np.mean,
     samples=lambda: [*reduction_samples(), sample(values(0, 3), axis=1), axis_out_of_bounds("mean")],
 )
-def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def mean(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return the mean over `axis` (all axes by default); NaN of no elements.
 
     Example:
@@ -189,7 +189,7 @@ def _with_zeros() -> NDArray:
         axis_out_of_bounds("prod"),
     ],
 )
-def prod(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def prod(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return the product over `axis` (all axes by default). The derivative is right with any number of zeros.
 
     Example:
@@ -241,7 +241,7 @@ def _extreme_samples(name: str, ufunc: str) -> list[Any]:
     also=("amax",),
     samples=lambda: _extreme_samples("max", "maximum"),
 )
-def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def max(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return the largest element along `axis` (all axes by default). Ties share the derivative evenly.
 
     Example:
@@ -262,7 +262,7 @@ def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     also=("amin",),
     samples=lambda: _extreme_samples("min", "minimum"),
 )
-def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def min(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return the smallest element along `axis` (all axes by default). Ties share the derivative evenly.
 
     Example:
@@ -306,7 +306,7 @@ def _softmax(x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
         axis_out_of_bounds("logsumexp"),
     ],
 )
-def logsumexp(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def logsumexp(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return ``log(sum(exp(x)))`` over `axis` (all axes by default), without overflow.
 
     The largest element is subtracted first. A lane of -inf alone gives -inf, with the gradient 0.

@@ -108,7 +108,7 @@ def trunc(x: Array, /) -> Array:
         ),
     ),
 )
-def round(x: Array, /, *, decimals: int = 0) -> Array:
+def round(x: Array, /, decimals: int = 0) -> Array:
     """Return x rounded to `decimals` digits after the point, halves to even, elementwise. The derivative is 0.
 
     Args:

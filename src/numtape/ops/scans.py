@@ -99,7 +99,7 @@ def _cumsum_transpose(g: Array, x_shape: Shape, axis: int | None, reverse: bool)
     reference=_reference(np.cumsum),
     samples=lambda: _scan_samples("cumsum"),
 )
-def cumsum(x: Array, /, *, axis: int | None = None, reverse: bool = False) -> Array:
+def cumsum(x: Array, /, axis: int | None = None, *, reverse: bool = False) -> Array:
     """Return the running sum along `axis`.
 
     Args:
@@ -309,7 +309,7 @@ def _cumprod_jvp(t: Array, x: Array, out: Array, axis: int | None, reverse: bool
     reference=_reference(np.cumprod),
     samples=lambda: _scan_samples("cumprod"),
 )
-def cumprod(x: Array, /, *, axis: int | None = None, reverse: bool = False) -> Array:
+def cumprod(x: Array, /, axis: int | None = None, *, reverse: bool = False) -> Array:
     """Return the running product along `axis`. The derivative is right with any number of zeros.
 
     Args:

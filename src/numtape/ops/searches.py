@@ -34,7 +34,7 @@ def _truth_samples(name: str) -> list[Any]:
     numpy=(np.any, np.logical_or.reduce),
     samples=lambda: _truth_samples("any"),
 )
-def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def any(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return whether some element along `axis` (all axes by default) is true or not zero.
 
     Example:
@@ -51,7 +51,7 @@ def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     numpy=(np.all, np.logical_and.reduce),
     samples=lambda: _truth_samples("all"),
 )
-def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def all(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return whether all elements along `axis` (all axes by default) are true or not zero.
 
     Example:
@@ -68,7 +68,7 @@ def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     numpy=np.count_nonzero,
     samples=lambda: _truth_samples("count_nonzero"),
 )
-def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """Return how many elements along `axis` (all axes by default) are not zero.
 
     Example:
@@ -101,7 +101,7 @@ def _arg_samples(name: str) -> list[Any]:
 
 
 @discrete(cost=reduction_cost, structure=Structure.LANES, numpy=np.argmax, samples=lambda: _arg_samples("argmax"))
-def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+def argmax(x: Array, /, axis: int | None = None, keepdims: bool = False) -> Array:
     """Return the index of the largest element along `axis`, the first if there are several.
 
     Args:
@@ -117,7 +117,7 @@ def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
 
 
 @discrete(cost=reduction_cost, structure=Structure.LANES, numpy=np.argmin, samples=lambda: _arg_samples("argmin"))
-def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+def argmin(x: Array, /, axis: int | None = None, keepdims: bool = False) -> Array:
     """Return the index of the smallest element along `axis`, the first if there are several.
 
     Args:
@@ -158,7 +158,7 @@ def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
         ),
     ],
 )
-def searchsorted(a: Array, v: Array, /, *, side: Literal["left", "right"] = "left") -> Array:
+def searchsorted(a: Array, v: Array, /, side: Literal["left", "right"] = "left") -> Array:
     """Return the indices at which `v` would be inserted into the sorted `a` to keep it sorted.
 
     Args:
@@ -196,7 +196,6 @@ def searchsorted(a: Array, v: Array, /, *, side: Literal["left", "right"] = "lef
 def unique(
     x: Array,
     /,
-    *,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,

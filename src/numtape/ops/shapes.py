@@ -1,13 +1,13 @@
 """The shape of a tensor and the order of its axes: reshape, broadcast_to, permute and what is made of permute."""
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from .._typing import Array, Shape
+from ..core.binding import as_integer
 from ..core.declare import composed, face_of, linear, runner
 from ..core.op import Op, Structure
 from ..core.value import Value
@@ -44,7 +44,7 @@ def axis_of(name: str, axis: Any, shape: Shape, ndim: int | None = None) -> int:
     """Return an axis of an array of `shape` (or, of one with `ndim` axes made of it) as a number from 0 on."""
     ndim = len(shape) if ndim is None else ndim
     try:
-        axis = operator.index(axis)
+        axis = as_integer(axis)
     except TypeError as error:
         raise OperandError(f"{name}: an axis is an integer, not {axis!r}.") from error
     if not -ndim <= axis < ndim:
@@ -66,7 +66,7 @@ def as_shape(shape: tuple[Any, ...], name: str = "shape") -> Shape:
     try:
         if len(shape) == 1 and not isinstance(shape[0], int | np.integer):
             shape = tuple(shape[0])
-        return tuple(map(operator.index, shape))
+        return tuple(map(as_integer, shape))
     except TypeError as error:
         raise OperandError(f"{name}: wants integers, or one tuple of them, not {shape}.") from error
 

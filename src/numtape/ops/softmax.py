@@ -97,7 +97,7 @@ def _softmax_reference(x: Array, axis: Axis = -1) -> Array:
     reference=_softmax_reference,
     samples=lambda: [*lane_samples(), _lane_axis_rejected("softmax")],
 )
-def softmax(x: Array, /, *, axis: Axis = -1) -> Array:
+def softmax(x: Array, /, axis: Axis = -1) -> Array:
     """Return ``exp(x) / sum(exp(x))`` along `axis`: positive weights that sum to 1. Large values do not overflow.
 
     Example:
@@ -125,7 +125,7 @@ def softmax(x: Array, /, *, axis: Axis = -1) -> Array:
         _lane_axis_rejected("log_softmax"),
     ],
 )
-def log_softmax(x: Array, /, *, axis: Axis = -1) -> Array:
+def log_softmax(x: Array, /, axis: Axis = -1) -> Array:
     """Return ``log(softmax(x))`` along `axis`, exact also where softmax is too small for its dtype.
 
     Example:

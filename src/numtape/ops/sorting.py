@@ -165,7 +165,7 @@ def _sort_reference(x: Any, axis: int | None = -1, descending: bool = False) -> 
     reference=_sort_reference,
     samples=lambda: _sort_samples("sort"),
 )
-def sort(x: Array, /, *, axis: int | None = -1, descending: bool = False) -> Array:
+def sort(x: Array, /, axis: int | None = -1, descending: bool = False) -> Array:
     """Return the elements in order along `axis`: values only, as in NumPy; NaN counts as the largest.
 
     Args:
@@ -201,7 +201,7 @@ def _argsort_reference(x: Any, axis: int | None = -1, descending: bool = False, 
         sample(np.array([[1, 0], [1, 1], [0, 2]]), axis=0, stable=True, descending=True),
     ],
 )
-def argsort(x: Array, /, *, axis: int | None = -1, descending: bool = False, stable: bool = False) -> Array:
+def argsort(x: Array, /, axis: int | None = -1, descending: bool = False, *, stable: bool = False) -> Array:
     """Return the indices that sort `x` along `axis`; NaN counts as the largest.
 
     Args:
@@ -335,7 +335,7 @@ def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = 
         sample(distinct(0, 3), ranks=(0,)),
     ],
 )
-def ranked(x: Array, /, *, ranks: tuple[int, ...], axis: int = -1) -> tuple[Array, Array]:
+def ranked(x: Array, /, ranks: tuple[int, ...], axis: int = -1) -> tuple[Array, Array]:
     """Return the elements that sorting along `axis` would bring to the places `ranks`, and their indices.
 
     Args:

@@ -417,7 +417,7 @@ def _eigvalsh_push(t: Array, x: Array) -> Array:
     numpy=np.linalg.eigvalsh,
     samples=lambda: [*_eigh_samples(), *_eigh_rejected("eigvalsh")],
 )
-def eigvalsh(x: Array, /, *, UPLO: str = "L") -> Array:
+def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:
     """Return the eigenvalues of symmetric matrices, smallest first; see `eigh`.
 
     Args:

@@ -233,7 +233,7 @@ def _unbind_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], para
         rejected(AxisError, "unbind: axis 0 is out of bounds for array of dimension 0; x has shape ().", np.ones(())),
     ],
 )
-def unbind(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
+def unbind(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     """Return the members of `x` along an axis, as views without that axis.
 
     Example:

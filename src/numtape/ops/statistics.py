@@ -96,7 +96,7 @@ def _deviation_samples(name: str) -> list[Any]:
     samples=lambda: _deviation_samples("var"),
 )
 def var(
-    x: Array, /, *, axis: Axis = None, ddof: float = 0, keepdims: bool = False, correction: float | None = None
+    x: Array, /, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False, correction: float | None = None
 ) -> Array:
     """Return the variance over `axis` (all axes by default): ``sum((x - mean) ** 2) / (n - ddof)``.
 
@@ -149,7 +149,7 @@ def _std_jvp(
     samples=lambda: _deviation_samples("std"),
 )
 def std(
-    x: Array, /, *, axis: Axis = None, ddof: float = 0, keepdims: bool = False, correction: float | None = None
+    x: Array, /, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False, correction: float | None = None
 ) -> Array:
     """Return the standard deviation over `axis` (all axes by default). Where it is 0, so is the derivative.
 
@@ -206,7 +206,7 @@ def _nan_samples(name: str) -> list[Any]:
     numpy=np.nansum,
     samples=lambda: [*_nan_samples("nansum"), sample(np.full((2, 3), np.nan), axis=1), sample(values(0))],
 )
-def nansum(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def nansum(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return the sum over `axis` (all axes by default) of the elements that are not NaN; 0 if there are none.
 
     Elements that are NaN have the gradient 0.
@@ -237,7 +237,7 @@ def _nanmean_jvp(t: Array, x: Array, axis: Axis, keepdims: bool) -> Array:
     numpy=np.nanmean,
     samples=lambda: _nan_samples("nanmean"),
 )
-def nanmean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def nanmean(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return the mean over `axis` (all axes by default) of the elements that are not NaN; NaN if there are none.
 
     Elements that are NaN have the gradient 0.

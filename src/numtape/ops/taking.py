@@ -92,7 +92,7 @@ def _take_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params
         ),
     ],
 )
-def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
+def take(x: Array, indices: Array, /, axis: int | None = None) -> Array:
     """Return the elements of `x` at `indices` along an axis (of the flattened `x` by default).
 
     The axis is replaced by the axes of `indices`. Negative indices count from the end; an index that occurs several
@@ -257,7 +257,7 @@ def index_select(x: Array, axis: int, index: Array) -> Array:
         ),
     ],
 )
-def one_hot(index: Array, /, *, num_classes: int = -1) -> Array:
+def one_hot(index: Array, /, num_classes: int = -1) -> Array:
     """Return integers that are 1 at the index along a new last axis and 0 elsewhere.
 
     Args:

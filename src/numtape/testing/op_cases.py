@@ -1,5 +1,6 @@
 """Samples of ops as functions of flat arrays, with their values, VJPs, JVPs and difference quotients."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,8 @@ def case_of(entry: Op | Composite, sample: Sample) -> Case:
     """Return the sample as a function of its differentiable operands."""
     flat: list[Any] = []
     slots: list[Any] = []
-    for i, arg in enumerate(sample.args):
+    named = {name: x for name, x in sample.params.items() if is_named_operand(entry, name, x)}
+    for i, arg in enumerate((*sample.args, *named.values())):
         is_sequence = isinstance(arg, tuple | list) and any(isinstance(x, np.ndarray) for x in arg)
         parts = list(arg) if is_sequence else [arg]
         places: list[Any] = []
@@ -73,15 +75,30 @@ def case_of(entry: Op | Composite, sample: Sample) -> Case:
         for is_sequence, places in slots:
             parts = [place[0] if isinstance(place, tuple) else operands[place] for place in places]
             args.append(tuple(parts) if is_sequence else parts[0])
-        return entry.face(*args, **sample.params)
+        given = args[len(sample.args) :]
+        return entry.face(*args[: len(sample.args)], **{**sample.params, **dict(zip(named, given, strict=True))})
 
     return Case(entry.name, function, flat)
 
 
 def is_differentiable(entry: Op | Composite, position: int, part: Any) -> bool:
-    if not isinstance(part, np.ndarray) or part.dtype not in FLOAT_DTYPES:
+    """Say whether a part of an operand is one that derivatives are taken by."""
+    if not is_float_array(part):
         return False
     return isinstance(entry, Composite) or entry.pull(position) is not NON_DIFFERENTIABLE
+
+
+def is_named_operand(entry: Op | Composite, name: str, x: Any) -> bool:
+    """Say whether a parameter is an operand that can only be given by name, as functions made of ops may have."""
+    if isinstance(entry, Op) or not is_float_array(x):
+        return False
+    parameter = inspect.signature(entry.face).parameters[name]
+    return parameter.kind is parameter.KEYWORD_ONLY
+
+
+def is_float_array(x: Any) -> bool:
+    """Say whether something is an array of floats."""
+    return isinstance(x, np.ndarray) and x.dtype in FLOAT_DTYPES
 
 
 def leaves(operands: list[NDArray]) -> list[Any]:
