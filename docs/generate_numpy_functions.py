@@ -84,9 +84,13 @@ def row_of(name: str, function: Any) -> Row:
 
 
 def _spelling(face: Any, name: str) -> str:
-    """Return the name under which numtape exports a face: NumPy's own if it is one of them."""
+    """Return the name under which numtape exports a face: NumPy's own if it is one of them.
+
+    A face for NumPy alone, which has other defaults or results, is a form of the function of that name.
+    """
     plain = name.rpartition(".")[2]
-    return f"nt.{plain if public.get(plain) is face else face.__name__}"
+    is_exported = any(face is other for other in public.values())
+    return f"nt.{face.__name__ if is_exported and public.get(plain) is not face else plain}"
 
 
 def rows() -> list[Row]:

@@ -115,6 +115,10 @@ def test_the_table_is_what_the_generator_writes():
     assert len(generated) > 300
 
 
+def test_every_numtape_function_that_the_table_names_is_there():
+    assert [row.op for row in ROWS if row.op and not hasattr(nt, row.op.removeprefix("nt."))] == []
+
+
 TRIED = [row for row in ROWS if row.name not in LEFT_OUT and _accepted(row) is not None]
 
 

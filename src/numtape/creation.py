@@ -51,6 +51,11 @@ def _array(name: str, data: Any, dtype: DtypeLike) -> NDArray:
 def _checked(name: str, data: Any, array: NDArray) -> NDArray:
     """Return an array made of data, or raise if it does not hold real numbers."""
     if array.dtype.kind not in "biufcV":
+        large = next((x for x in array.flat if isinstance(x, int) and x.bit_length() > 63), None)
+        if large is not None:
+            raise OperandError(
+                f"{name}: an integer of {large.bit_length()} bits is beyond those of int64; write it as a float."
+            )
         raise OperandError(
             f"{name}: data of type {type(data).__name__} makes an array of {array.dtype}, which are no numbers; give "
             "numbers, nested lists of them, or an array."

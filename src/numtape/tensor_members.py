@@ -17,7 +17,7 @@ from .core.record import Record, call_site, note
 from .core.value import Value, extras_of, update_node, wrap
 from .core.write import mark_written
 from .dtypes import FLOAT_DTYPES, default_dtype, int64, is_float
-from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
+from .errors import ArgumentError, DtypeError, GradientError, IndexingError, OperandError, ShapeError
 from .ops.indexing import setitem
 
 #: How to go on with more than one element.
@@ -72,14 +72,26 @@ class Members(Value):
         view.setflags(write=False)
         return view
 
-    def item(self) -> Any:
-        """Return the only element as a Python number."""
+    def item(self, *index: Any) -> Any:
+        """Return the only element as a Python number, or that at a flat index, or at one index for each axis."""
+        if index:
+            return self._item(index)
         if self.array.size != 1:
             raise ShapeError(f"item(): the tensor has shape {self.shape}; only one element makes a number{_MANY}")
         self._note_exit("item()")
         return self.array.item()
 
     to_scalar = item
+
+    def _item(self, index: tuple[Any, ...]) -> Any:
+        try:
+            found = self.array.item(*index)
+        except (IndexError, ValueError) as error:
+            raise IndexingError(f"item(): the tensor has shape {self.shape}; {error}.") from error
+        except TypeError as error:
+            raise OperandError(f"item(): {index[0]!r} is no index; give integers.") from error
+        self._note_exit("item()")
+        return found
 
     def tolist(self) -> Any:
         """Return nested lists of Python numbers."""

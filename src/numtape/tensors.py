@@ -13,7 +13,7 @@ from .dtypes import as_dtype, float32, float64, int64
 from .errors import ArgumentError, MissingAxesError
 from .ops.indexing import setitem
 from .tensor_members import Members
-from .writing_members import WritingMembers
+from .writing_members import WritingMembers, scaled
 
 
 def _operator(face: Any) -> Any:
@@ -130,8 +130,6 @@ class Tensor(Members, WritingMembers):
     __setitem__ = setitem
 
     # Ops as methods.
-    add = ops.add
-    sub = ops.sub
     mul = ops.mul
     div = ops.div
     neg = ops.neg
@@ -289,7 +287,6 @@ class Tensor(Members, WritingMembers):
     vecdot = ops.vecdot
     xlogy = ops.xlogy
     multiply = ops.mul
-    subtract = ops.sub
     divide = true_divide = ops.div
     negative = ops.neg
     absolute = ops.abs
@@ -310,6 +307,18 @@ class Tensor(Members, WritingMembers):
         """Return the untracked value, sharing memory."""
         untracked: Tensor = ops.stop_gradient(self)
         return untracked
+
+    def add(self, other: Any, *, alpha: Any = 1, out: Any = None) -> "Tensor":
+        """Return ``self + alpha * other``."""
+        total: Tensor = ops.add(self, scaled(other, alpha), out)  # type: ignore[call-arg]
+        return total
+
+    def sub(self, other: Any, *, alpha: Any = 1, out: Any = None) -> "Tensor":
+        """Return ``self - alpha * other``."""
+        difference: Tensor = ops.sub(self, scaled(other, alpha), out)  # type: ignore[call-arg]
+        return difference
+
+    subtract = sub
 
     def where(self, condition: Any, other: Any) -> "Tensor":
         """Return this tensor where a condition holds and another one elsewhere, as PyTorch's method does."""

@@ -29,11 +29,11 @@ class WritingMembers(Value):
 
     def add_(self, other: Any, alpha: Any = 1) -> Self:
         """Add `alpha` times another operand."""
-        return self._write(ops.add, _scaled(other, alpha))
+        return self._write(ops.add, scaled(other, alpha))
 
     def sub_(self, other: Any, alpha: Any = 1) -> Self:
         """Subtract `alpha` times another operand."""
-        return self._write(ops.sub, _scaled(other, alpha))
+        return self._write(ops.sub, scaled(other, alpha))
 
     def mul_(self, other: Any) -> Self:
         """Multiply by another operand."""
@@ -54,5 +54,6 @@ class WritingMembers(Value):
         return written
 
 
-def _scaled(other: Any, alpha: Any) -> Any:
+def scaled(other: Any, alpha: Any) -> Any:
+    """Return ``alpha * other``."""
     return other if type(alpha) is int and alpha == 1 else ops.mul(other, alpha)

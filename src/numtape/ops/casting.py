@@ -6,6 +6,7 @@ from typing import cast as cast_to
 import numpy as np
 
 from .._typing import Array, Dtype, DtypeLike
+from ..core.binding import as_kind
 from ..core.context import current
 from ..core.declare import differentiable, face_of, linear
 from ..core.op import Op, Structure, same
@@ -28,6 +29,7 @@ def _cast_batch(op: Any, operands: Any, batched: Any, params: Any) -> Any:
     native_half=True,
     batch=_cast_batch,
     cost=lambda out, x, dtype: 0,
+    numpy=np.astype,
     samples=lambda: [sample(values(*shape), dtype=float64) for shape in SHAPES],
 )
 def _cast(x: Array, /, *, dtype: Dtype) -> Array:
@@ -40,14 +42,22 @@ CAST: Op = cast_to(Any, _cast).op
 
 
 @face_of(_cast)
-def cast(x: Array, dtype: DtypeLike) -> Array:
+def cast(x: Array, dtype: DtypeLike, *, copy: Any = True) -> Array:
     """Return `x` in another dtype; differentiable between float dtypes.
+
+    Args:
+        x: any shape.
+        dtype: a dtype, or its name.
+        copy: False for `x` itself if it has the dtype already.
 
     Example:
         >>> nt.cast(np.array([1.5, 2.5]), "float32")
         array([1.5, 2.5], dtype=float32)
     """
-    return _cast(x, dtype=as_dtype(dtype))
+    dtype = as_dtype(dtype)
+    if copy is not True and not as_kind("cast", "copy", copy, bool) and getattr(x, "dtype", None) == dtype:
+        return x
+    return _cast(x, dtype=dtype)
 
 
 def stop_gradient(x: Array) -> Array:

@@ -10,7 +10,7 @@ from ..core.declare import composed
 from ..core.value import Lifted, array_of
 from ..errors import ArgumentError, AxisError, ShapeError
 from .samples import rejected, sample, values
-from .shapes import as_shape, axes_of, axis_of, broadcast_to, reshape, shape_of
+from .shapes import as_shape, axes_of, axis_of, broadcast_to, check_order, reshape, shape_of
 
 
 @composed(
@@ -65,13 +65,18 @@ _RAVELLED: tuple[Shape, ...] = ((2, 3), (6,), (), (1,), (0,), (2, 0), (2, 3, 4),
     numpy=np.ravel,
     samples=lambda: [sample(values(*shape)) for shape in _RAVELLED],
 )
-def ravel(x: Array) -> Array:
+def ravel(x: Array, order: str = "C") -> Array:
     """Return the elements of `x`, in order, in one axis.
+
+    Args:
+        x: any shape.
+        order: "C", the only one: the last index changes fastest.
 
     Example:
         >>> nt.ravel(np.array([[1.0, 2.0], [3.0, 4.0]]))
         array([1., 2., 3., 4.])
     """
+    check_order("ravel", order)
     return reshape(x, (math.prod(shape_of(x)),))
 
 

@@ -184,20 +184,32 @@ def _reshape(x: Array, /, *, shape: Shape) -> Array:
     return np.reshape(x, target)
 
 
+def check_order(name: str, order: Any) -> None:
+    """Raise if elements are wanted in another order than the one that there is."""
+    if order != "C":
+        raise ArgumentError(
+            f"{name}: order is {order!r}; elements are taken in order 'C', the last index fastest. For 'F', reverse "
+            "the axes before and after: x.T.reshape(*lengths[::-1]).T."
+        )
+
+
 @face_of(_reshape)
-def reshape(x: Array, *lengths: Any, shape: Any = None) -> Array:
+def reshape(x: Array, *lengths: Any, shape: Any = None, order: str = "C") -> Array:
     """Return the elements of `x`, in order, in another shape, as a view where that is possible.
 
     Args:
         x: any shape.
         lengths: a tuple, or separate integers; one length may be -1 and follows from the others.
         shape: the same, by keyword.
+        order: "C", the only one: the last index changes fastest.
 
     Example:
         >>> nt.reshape(np.arange(4.0), 2, -1)
         array([[0., 1.],
                [2., 3.]])
     """
+    if order != "C":
+        check_order("reshape", order)
     return _reshape(x, shape=as_shape(lengths if shape is None else (shape,), "reshape"))
 
 

@@ -1,0 +1,104 @@
+"""Methods of tensors take the further arguments that NumPy's and PyTorch's have, or say why not."""
+
+import re
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.errors import ArgumentError, IndexingError, OperandError, ShapeError
+
+X = np.array([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]])
+
+
+def test_astype_without_a_copy_is_the_tensor_itself_if_it_has_the_dtype():
+    x = nt.tensor(X, requires_grad=True)
+    assert x.astype(np.float64, copy=False) is x
+    assert x.astype(np.float64) is not x
+    assert x.astype("float32", copy=False).dtype == np.float32
+    assert nt.cast(X, np.float64, copy=False) is X
+    assert nt.cast(X, np.float64, copy=True) is not X
+    recorded = np.astype(x, np.float32, copy=False)
+    assert recorded.dtype == np.float32
+    assert recorded.requires_grad
+    with pytest.raises(OperandError, match=r"^cast: copy is 'K'; it is True or False\.$"):
+        x.astype(np.float64, copy="K")
+
+
+def test_reshape_and_ravel_take_the_order_of_elements_that_there_is():
+    x = nt.tensor(X, requires_grad=True)
+    for y in (
+        x.reshape(3, 2, order="C"),
+        nt.reshape(x, (3, 2), order="C"),
+        np.reshape(x, (3, 2), order="C"),
+        np.reshape(x, (3, 2), "C"),
+    ):
+        assert y.tolist() == X.reshape(3, 2).tolist()
+        assert y.requires_grad
+    for y in (x.ravel("C"), x.ravel(order="C"), nt.ravel(x, "C"), np.ravel(x, "C")):
+        assert y.tolist() == X.ravel().tolist()
+        assert y.requires_grad
+    message = (
+        "reshape: order is 'F'; elements are taken in order 'C', the last index fastest. For 'F', reverse the axes "
+        "before and after: x.T.reshape(*lengths[::-1]).T."
+    )
+    for call in (lambda: x.reshape(3, 2, order="F"), lambda: np.reshape(x, (3, 2), order="F")):
+        with pytest.raises(ArgumentError, match=f"^{re.escape(message)}$"):
+            call()
+    np.testing.assert_array_equal(x.T.reshape(2, 3).T.numpy(), X.reshape(3, 2, order="F"))
+    with pytest.raises(ArgumentError, match=r"^ravel: order is 'F'; elements are taken in order 'C'"):
+        x.ravel("F")
+    # NumPy's own function answers for an untracked tensor.
+    np.testing.assert_array_equal(np.reshape(nt.tensor(X), (3, 2), order="F").numpy(), X.reshape(3, 2, order="F"))
+
+
+def test_item_takes_a_flat_index_or_one_for_each_axis():
+    x = nt.tensor(X)
+    assert x.item(1) == 5.0
+    assert x.item(-1) == 6.0
+    assert x.item(1, 2) == 6.0
+    assert x.item((1, 0)) == 4.0
+    assert x.item(np.int64(2)) == 3.0
+    assert type(x.item(1)) is float
+    assert nt.tensor(2.0).item() == 2.0
+    with pytest.raises(
+        IndexingError, match=r"^item\(\): the tensor has shape \(2, 3\); index 6 is out of bounds for size 6\.$"
+    ):
+        x.item(6)
+    with pytest.raises(IndexingError, match=r"^item\(\): the tensor has shape \(2, 3\); "):
+        x.item(0, 0, 0)
+    with pytest.raises(OperandError, match=r"^item\(\): 'a' is no index; give integers\.$"):
+        x.item("a")
+    with pytest.raises(ShapeError, match=r"^item\(\): the tensor has shape \(2, 3\); only one element makes a number"):
+        x.item()
+
+
+def test_add_and_sub_take_alpha_as_in_pytorch():
+    x = nt.tensor(X, requires_grad=True)
+    y = nt.tensor(X[::-1].copy(), requires_grad=True)
+    total = x.add(y, alpha=2) + x.sub(y, alpha=0.5) + x.subtract(y, alpha=3)
+    np.testing.assert_allclose(total.numpy(), 3 * X - 1.5 * X[::-1], rtol=1e-15)
+    total.sum().backward()
+    assert x.grad.tolist() == np.full((2, 3), 3.0).tolist()
+    assert y.grad.tolist() == np.full((2, 3), -1.5).tolist()
+    assert x.add(1.0).tolist() == (X + 1.0).tolist()
+    assert x.sub(1.0).tolist() == (X - 1.0).tolist()
+    out = nt.zeros(2, 3, dtype=np.float64)
+    assert x.detach().add(y.detach(), alpha=2, out=out) is out
+    np.testing.assert_array_equal(out.numpy(), X + 2 * X[::-1])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: nt.tensor(2**70), "tensor: an integer of 71 bits is beyond those of int64; write it as a float."),
+        (lambda: nt.tensor([1, -(2**64)]), "tensor: an integer of 65 bits is beyond those of int64; write it as a"),
+        (lambda: nt.full((2,), 2**70), "full: an integer of 71 bits is beyond those of int64; write it as a float."),
+        (lambda: nt.tensor("a"), "tensor: data of type str makes an array of <U1, which are no numbers; give numbers"),
+        (lambda: nt.tensor([object()]), "tensor: data of type list makes an array of object, which are no numbers;"),
+    ],
+)
+def test_an_integer_that_is_too_large_is_called_so(call, message):
+    with pytest.raises(OperandError, match=f"^{re.escape(message)}"):
+        call()
+    assert nt.tensor(2.0**70).item() == 2.0**70
