@@ -47,9 +47,9 @@ _context_ids = itertools.count(1)
 class GradientContext:
     """A place to record of its own, with its own tape that can be cleared and closed.
 
-    ``with nt.GradientContext() as ctx:`` activates it and closes it at the end; ``with ctx.activate():`` only
-    activates. Backward follows the loss's own graph, so what was recorded in one context may be differentiated in
-    another while both are open. Forgetting to clear leaks nothing: tensors own their graphs.
+    ``with nt.GradientContext() as ctx:`` activates it and closes it at the end, of the last block if there are several;
+    ``with ctx.activate():`` only activates. Backward follows the loss's own graph, so what was recorded in one context
+    may be differentiated in another while both are open. Forgetting to clear leaks nothing: tensors own their graphs.
 
     Example:
         >>> x = nt.tensor([1.0, 2.0], requires_grad=True)
@@ -61,7 +61,7 @@ class GradientContext:
 
     def __init__(self) -> None:
         self._context = Context(next(_context_ids))
-        self._entered: list[entered] = []
+        self._entered = entered(context=self._context)
 
     @property
     def id(self) -> int:
@@ -80,9 +80,12 @@ class GradientContext:
 
     def activate(self) -> entered:
         """Return a ``with`` block in which ops are recorded here; it does not close the context."""
+        self._check_open()
+        return entered(context=self._context)
+
+    def _check_open(self) -> None:
         if self._context.is_closed:
             raise ClosedError(f"GradientContext: context {self.id} is closed; make a new one.")
-        return entered(context=self._context)
 
     def __enter__(self) -> Self:
         if self.id == 0:
@@ -90,16 +93,16 @@ class GradientContext:
                 "GradientContext: the end of this block would close context 0, the default, which stays open; use "
                 "`with nt.default_context().activate():`."
             )
-        scope = self.activate()
-        scope.__enter__()
-        self._entered.append(scope)
+        self._check_open()
+        self._entered.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered.pop().__exit__(kind, error, trace)
-        self.close()
+        self._entered.__exit__(kind, error, trace)
+        if not self._entered.is_open:
+            self.close()
 
     def clear(self) -> None:
         """Invalidate what was recorded here so far."""
@@ -124,7 +127,7 @@ class GradientContext:
 def _facade(context: Context) -> GradientContext:
     facade = GradientContext.__new__(GradientContext)
     facade._context = context
-    facade._entered = []
+    facade._entered = entered(context=context)
     return facade
 
 

@@ -28,15 +28,13 @@ class _GradMode:
                 f"{name}: takes no arguments, but {type(given[0]).__name__} was given; write `with nt.{name}():` or "
                 f"`@nt.{name}()`, with parentheses."
             )
-        self._entered: list[entered] = []
+        self._entered = entered(grad=self._grad)
 
     def __enter__(self) -> None:
-        scope = entered(grad=self._grad)
-        scope.__enter__()
-        self._entered.append(scope)
+        self._entered.__enter__()
 
     def __exit__(self, *exc: Any) -> None:
-        self._entered.pop().__exit__(*exc)
+        self._entered.__exit__(*exc)
 
     def __call__(self, function: F) -> F:
         return decorated(type(self).__name__, function, lambda: entered(grad=self._grad))

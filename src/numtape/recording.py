@@ -57,7 +57,7 @@ class Recording:
         self._is_started = False
         self.persistent = persistent
         self._tape = RecordingTape(watch_all)
-        self._entered: list[entered] = []
+        self._entered = entered()
         self._is_consumed = False
         self._is_closed = False
         #: Whether a backward has run since the segment began, so that entering again starts a new one.
@@ -134,21 +134,19 @@ class Recording:
     def __enter__(self) -> Self:
         changes = self._begin()
         self._hold()
-        scope = entered(**changes)
-        scope.__enter__()
-        self._entered.append(scope)
+        self._entered.enter(changes, note=bool(changes))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        scope = self._entered.pop()
+        entry = self._entered.innermost()
         try:
-            scope.__exit__(kind, error, trace)
+            self._entered.__exit__(kind, error, trace)
         finally:
             self._release()
             # Left before a scope inside of it, whose state lists this tape as well.
-            if scope.changes and self._tape in current().tapes:
+            if entry is not None and entry.note and self._tape in current().tapes:
                 self.stop_recording()
 
     def start_recording(self) -> None:

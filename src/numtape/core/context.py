@@ -144,14 +144,20 @@ class Scope:
     def restart(self) -> None:
         """Forget the records seen: the tape that the scope belongs to starts anew; the default keeps none."""
 
+    #: Where its blocks begin and end.
+    _entered: "entered"
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        made = super().__new__(cls)
+        made._entered = entered()
+        return made
+
     def __enter__(self) -> Self:
-        scope = entered(scopes=(*current().scopes, self))
-        scope.__enter__()
-        self._entered = [*getattr(self, "_entered", ()), scope]
+        self._entered.enter({"scopes": (*current().scopes, self)})
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._entered.pop().__exit__()
+        self._entered.__exit__()
 
 
 def casting(scopes: "tuple[Scope, ...]") -> Scope | None:
@@ -227,18 +233,31 @@ class Thread:
         self.updated: dict[int, tuple[Any, Any]] | None = None
 
 
+class Entry:
+    """A block that was entered."""
+
+    __slots__ = ("is_open", "note", "owner")
+
+    #: What the block is of; None outside of all blocks.
+    owner: "entered | None"
+    #: Whether it has not been left.
+    is_open: bool
+    #: What its owner wants to know when it is left.
+    note: Any
+
+
 class State:
     """What an op needs to know about its surroundings. Immutable, except for a thread's base state."""
 
     __slots__ = (
         "context",
+        "entry",
         "grad",
         "observers",
         "outer",
         "scopes",
         "tapes",
         "thread",
-        "token",
         "transforms",
         "watch_all",
     )
@@ -257,8 +276,10 @@ class State:
         self.transforms = 0
         #: The state to return to; None for the base.
         self.outer: State | None = None
-        #: The entry of the scope that made this state: a list of one, whether it is open.
-        self.token = [True]
+        #: That of the block that made this state.
+        self.entry = Entry()
+        self.entry.owner = None
+        self.entry.is_open = True
 
     def _replace(self, changes: dict[str, Any]) -> "State":
         state = State.__new__(State)
@@ -271,7 +292,7 @@ class State:
         state.observers = self.observers
         state.transforms = self.transforms
         state.outer = self.outer
-        state.token = self.token
+        state.entry = self.entry
         for name, value in changes.items():
             setattr(state, name, value)
         return state
@@ -315,26 +336,34 @@ def settle(state: State) -> None:
 class entered:
     """Run a block in a state with `changes`: ``with entered(grad=False): ...``. Can be entered again and again.
 
-    Leaving takes the state back to that of the innermost scope that was not left. So a generator that holds a scope and
-    ends after scopes around it does not bring their states back.
+    Threads and tasks may share it: the entry to leave is looked for in the current state. Leaving takes the state back
+    to that of the innermost scope that was not left. So a generator that holds a scope and ends after scopes around it
+    does not bring their states back.
     """
 
-    __slots__ = ("_open", "changes")
+    __slots__ = ("_entries", "changes")
 
     def __init__(self, **changes: Any) -> None:
         self.changes = changes
-        self._open: list[list[bool]] = []
+        #: Those that were not left, in any thread, in order.
+        self._entries: dict[Entry, None] = {}
 
-    def __enter__(self) -> State:
+    def enter(self, changes: dict[str, Any] | None = None, note: Any = None) -> State:
+        """Begin a block, with other changes this once if they are given; `innermost` has the note."""
         outer = current()
         if outer.tapes:
             settle(outer)
-        inner = outer._replace(self.changes)
+        inner = outer._replace(self.changes if changes is None else changes)
         inner.outer = outer
-        inner.token = token = [True]
-        self._open.append(token)
+        inner.entry = entry = Entry()
+        entry.owner = self
+        entry.is_open = True
+        entry.note = note
+        self._entries[entry] = None
         _STATE.set(inner)
         return inner
+
+    __enter__ = enter
 
     def __exit__(
         self,
@@ -347,7 +376,26 @@ class entered:
             if state.tapes and kind is None:
                 settle(state)  # Rules may raise, and enter scopes of their own: this one is left after them.
         finally:
-            self._open.pop()[0] = False
-            while not state.token[0] and state.outer is not None:
+            last = state.entry
+            entry = last if last.owner is self and last.is_open else self.innermost()
+            if entry is not None:
+                entry.is_open = False
+                self._entries.pop(entry, None)
+            while not state.entry.is_open and state.outer is not None:
                 state = state.outer
             _STATE.set(state)
+
+    def innermost(self) -> Entry | None:
+        """Return the entry that would be left now; None if none is open."""
+        state: State | None = current()
+        while state is not None:
+            if state.entry.owner is self and state.entry.is_open:
+                return state.entry
+            state = state.outer
+        # A generator is closed elsewhere than where it entered: that does not come back here.
+        return next(reversed(self._entries), None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some block, in any thread, was not left."""
+        return bool(self._entries)

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..core.buffers import buffer_of
-from ..core.context import Follower, Observer, Scope, current, entered
+from ..core.context import Follower, Observer, Scope, current
 from ..core.op import Op
 from ..core.record import Record
 from ..core.reverse import reverse
@@ -63,7 +63,6 @@ class Activations(Scope, Observer):
         self._computed: tuple[Op | None, list[weakref.ref[Any]]] = (None, [])
         #: What ops made that left no record; a later record may hold it.
         self._made: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._open: list[entered] = []
 
     @property
     def live(self) -> int:
@@ -88,13 +87,11 @@ class Activations(Scope, Observer):
     def __enter__(self) -> Self:
         state = current()
         self.start_tracing()
-        scope = entered(scopes=(*state.scopes, self), observers=(*state.observers, self))
-        scope.__enter__()
-        self._open.append(scope)
+        self._entered.enter({"scopes": (*state.scopes, self), "observers": (*state.observers, self)})
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        self._open.pop().__exit__(*exc)
+        self._entered.__exit__()
         self.read_tracing()
         self.settle()
 

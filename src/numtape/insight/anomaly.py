@@ -113,21 +113,20 @@ class detect_anomaly:
     """
 
     def __init__(self) -> None:
-        self._open: list[tuple[entered, _Watch]] = []
+        self._entered = entered()
 
     def __enter__(self) -> Self:
         watch = _Watch()
-        scope = entered(observers=(*current().observers, watch))
-        scope.__enter__()
-        self._open.append((scope, watch))
+        self._entered.enter({"observers": (*current().observers, watch)}, note=watch)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        scope, watch = self._open.pop()
-        watch.end()
-        scope.__exit__(kind, error, trace)
+        entry = self._entered.innermost()
+        if entry is not None:
+            entry.note.end()
+        self._entered.__exit__(kind, error, trace)
 
     def __call__(self, function: F) -> F:
         return decorated("detect_anomaly", function, detect_anomaly)
