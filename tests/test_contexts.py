@@ -29,6 +29,29 @@ def test_backward_frees_the_graph_so_that_nothing_is_left_to_clear():
             nt.compute_gradients(loss)
 
 
+def test_records_that_a_tape_lists_inside_of_a_context_are_counted():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    with nt.GradientContext() as ctx:
+        first = w * 2.0
+        with nt.Tape() as tape:
+            y = (w * w).sum()
+            with nt.Tape():
+                z = y * y
+        assert len(ctx.tape) == 4
+        assert len(nt.default_context().tape) == 0
+        assert [record.op.name for record in ctx.tape.records] == ["mul", "mul", "sum", "mul"]
+        assert "4 records" in ctx.tape.summary()
+        tape.backward(z)
+        assert len(ctx.tape) == 1
+        with nt.Tape() as other:
+            y = w * w
+        assert len(ctx.tape) == 2
+        other.reset()
+        assert len(ctx.tape) == 1
+        del first
+        assert len(ctx.tape) == 0
+
+
 def test_a_retained_graph_stays_on_the_tape():
     w = nt.tensor([1.0, 2.0], requires_grad=True)
     with nt.GradientContext() as ctx:

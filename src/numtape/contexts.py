@@ -20,7 +20,7 @@ class ContextTape:
         self._context = context
 
     def __len__(self) -> int:
-        return self._context.cell.live_records()
+        return self._context.cell.count_records()
 
     def __bool__(self) -> bool:
         return True

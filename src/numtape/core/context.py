@@ -50,15 +50,26 @@ class Cell:
         return not self._is_alive[0] or bool(self._inherited and not all(life[0] for life in self._inherited))
 
     def live_records(self) -> int:
-        """Count the records of this generation that are alive and not freed."""
+        """Count the records of this generation itself that are alive and not freed."""
         # Records are the only lasting holders of a cell besides its owner.
         return max(0, sys.getrefcount(self) - _IDLE)
 
+    def count_records(self) -> int:
+        """Count the records that `find_records` returns; fast while no tape records inside of this generation."""
+        if sys.getrefcount(self._is_alive) > _ALONE:
+            return len(self.find_records())
+        return max(0, sys.getrefcount(self) - _IDLE)  # Not by `live_records`: its caller would be a holder.
+
     def find_records(self) -> "list[Record]":
-        """Return the records that `live_records` counts, oldest first. Slow: it asks the garbage collector."""
+        """Return the records of this generation and those inside of it that are alive and not freed, oldest first.
+
+        Slow: it asks the garbage collector.
+        """
         from .record import Record
 
-        found = [holder for holder in gc.get_referrers(self) if type(holder) is Record]
+        heirs = [holder for holder in gc.get_referrers(self._is_alive) if type(holder) is tuple]
+        inside = [cell for cell in gc.get_referrers(*heirs) if type(cell) is Cell and not cell.is_dead] if heirs else []
+        found = [holder for holder in gc.get_referrers(self, *inside) if type(holder) is Record]
         return sorted(found, key=lambda record: record.index)
 
 
@@ -81,6 +92,8 @@ FREED = Cell("a backward")
 #: Python 3.14 on. Measured by counting from 0 on a cell that has no records yet.
 _IDLE = 0
 _IDLE = FREED.live_records()
+#: What getrefcount says of the life of a cell that nobody shares.
+_ALONE = sys.getrefcount(FREED._is_alive)
 
 
 class Context:
