@@ -107,3 +107,61 @@ def test_a_gradient_that_was_retained_is_not_the_memory_that_the_sweep_goes_on_w
     u.register_hook(lambda g: y.grad.array.fill(-1.0))
     (y * nt.tensor([1.0, 2.0, 3.0])).sum().backward()
     assert x.grad.tolist() == [2.0, 4.0, 6.0]
+
+
+def hooked_intermediate(tape):
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    with tape:
+        y = x * 3.0
+        y.register_hook(lambda g: g * 10.0)
+        loss = (y * 1.0).sum()
+    return x, y, loss
+
+
+def test_the_gradient_of_an_intermediate_is_what_its_hooks_leave():
+    tape = nt.Tape(persistent=True)
+    x, y, loss = hooked_intermediate(tape)
+    assert tape.gradient(loss, y).tolist() == [10.0, 10.0]
+    assert [g.tolist() for g in tape.gradient(loss, [y, x])] == [[10.0, 10.0], [30.0, 30.0]]
+    assert tape.gradient(loss, x).tolist() == [30.0, 30.0]
+
+
+def test_all_gradients_of_a_backward_are_what_hooks_leave():
+    tape = nt.Tape(persistent=True)
+    _, y, loss = hooked_intermediate(tape)
+    assert tape.backward(loss, keep="all", retain_graph=True)[y].tolist() == [10.0, 10.0]
+    y.retain_grad()
+    tape.watch(y)
+    assert tape.backward(loss)[y].tolist() == [10.0, 10.0]
+    assert y.grad.tolist() == [10.0, 10.0]
+
+
+def test_a_target_that_is_its_own_source_passes_its_hooks():
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    y = x * 1.0
+    for target in (x, y):
+        target.register_hook(lambda g: g * 10.0)
+        assert nt.Tape().gradient(target, target).tolist() == [10.0, 10.0]
+
+
+def test_the_gradient_of_an_intermediate_is_hooked_once_and_stays_differentiable():
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    calls = []
+    y = x * x
+    y.register_hook(lambda g: calls.append(g.tolist()))
+    y.register_hook(lambda g: g * 10.0)
+    loss = (y * y).sum()
+    with nt.Tape(persistent=True) as outer:
+        (dy,) = nt.Tape(persistent=True).gradient(loss, [y])
+    assert dy.tolist() == [20.0, 80.0]
+    assert calls == [[2.0, 8.0]]
+    # Its own derivative passes y as well.
+    assert outer.gradient(dy, x).tolist() == [400.0, 800.0]
+
+
+def test_hooks_of_what_is_neither_source_nor_on_the_way_to_one_are_left_alone():
+    x, w = nt.tensor([1.0, 2.0], requires_grad=True), nt.tensor([1.0, 2.0], requires_grad=True)
+    y, z = x * 2.0, w * 3.0
+    y.register_hook(lambda g: pytest.fail("nobody asked for the gradient of y"))
+    loss = nt.concat([y, z]).sum()
+    assert nt.Tape().gradient(loss, w).tolist() == [3.0, 3.0]

@@ -26,7 +26,7 @@ from .graph import Graph, Way, graph_of, oldest_of, way_of
 from .op import Rule
 from .reader import Reader
 from .recompute import check_reads, raise_freed
-from .record import Gone, Link, Record
+from .record import Gone, Link, Notes, Record
 from .value import Lifted, Value, extras_of, wrap
 from .write import mark_written
 
@@ -116,12 +116,14 @@ def reverse(
             g = cotangents.pop(record, None)
             if g is None:
                 continue
-            if keeps_some and ((keep_all and type(g) is not list) or (wanted is not None and record in wanted)):
-                kept[record] = g
             if useful is not None and record not in useful:
+                if keeps_some and _is_kept(record, g, keep_all, wanted):
+                    kept[record] = g if record.notes is None else _hooked_by(record.notes, g)
                 continue
             if record.notes is not None:
                 g = _noted(record, g, sources is None and on_step is None)
+            if keeps_some and _is_kept(record, g, keep_all, wanted):
+                kept[record] = g
             reader.current = g
             op = record.op
             links = record.inputs
@@ -329,19 +331,27 @@ def _free_operands(record: Record) -> None:
             record.inputs = tuple(links)
 
 
+def _is_kept(record: Record, g: Any, keep_all: bool, wanted: Set[Link] | None) -> bool:
+    """Say whether somebody wants the cotangent of an intermediate; those of several outputs are of no tensor."""
+    return (keep_all and type(g) is not list) or (wanted is not None and record in wanted)
+
+
 def _noted(record: Record, g: Any, delivers: bool) -> Any:
     """Do what the notes of a record want done with its cotangent, and return what goes on."""
     notes = record.notes
     assert notes is not None
     if notes.prints is not None:
         check_reads(record, notes.prints)
-    if notes.hooks is not None:
-        g = _hooked(*notes.hooks, g)
+    g = _hooked_by(notes, g)
     value = notes.retained() if delivers and notes.retained is not None else None
     if value is not None:
         # The sweep goes on with g, so its memory must not become the gradient's: a view is always copied.
         deliver(value, g if isinstance(g, Value) else _read_only(g))
     return g
+
+
+def _hooked_by(notes: Notes, g: Any) -> Any:
+    return g if notes.hooks is None else _hooked(*notes.hooks, g)
 
 
 def _hooked(hooks: dict[int, Any], cls: type[Value], g: Any) -> Any:
