@@ -43,6 +43,89 @@ def test_promotion(result, dtype):
     assert result().dtype == nt.dtypes.as_dtype(dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda t: nt.diff(t, prepend=0.0),
+        lambda t: nt.diff(t, append=np.array(0.0)),
+        lambda t: np.diff(t, append=0.0),
+        lambda t: nt.hstack([t, 1.0]),
+        lambda t: nt.hstack([1, t]),
+        lambda t: nt.hstack([t, np.array(2.0)]),
+        lambda t: nt.hstack([t, np.float64(2.0)]),
+        lambda t: nt.hstack([t[0], 1.0]),
+        lambda t: nt.vstack([t[0], 1.0]),
+        lambda t: nt.dstack([1.0, t[0]]),
+        lambda t: nt.column_stack([t[0], 1.0]),
+        lambda t: nt.stack([t[0], 1.0]),
+        lambda t: nt.stack([t[0], 1]),
+        lambda t: nt.stack([True, t[0]]),
+        lambda t: nt.stack([t[0], np.float64(1.0)]),
+        lambda t: np.stack([t[0], 1.0]),
+        lambda t: nt.concat([t, 1.0], axis=None),
+        lambda t: nt.tensor([t[0], 1.0]),
+        lambda t: nt.einsum("i,->i", t, 2.0),
+        lambda t: nt.outer(t, 2.0),
+        lambda t: nt.kron(t, 2.0),
+        lambda t: nt.dot(t, 2.0),
+        lambda t: nt.inner(t, 2.0),
+        lambda t: nt.tensordot(t, 2.0, 0),
+        lambda t: nt.vdot(t[0], 2.0),
+        lambda t: nt.where(t > 0.0, t, 1.0),
+        lambda t: nt.clip(t, 0.5, np.array(2.0)),
+        lambda t: nt.interp(0.5, nt.tensor([0.0, 1.0], dtype=t.dtype), t),
+        lambda t: nt.take_along_axis(t, np.array([0]), 0) + 1.0,
+        lambda t: nt.scatter(t, 0, np.array([0]), 5.0),
+        lambda t: nt.trapezoid(t, dx=np.float64(0.5)),
+        lambda t: nt.average(t, weights=[1.0, 2.0]),
+        lambda t: nt.addmm(1.0, t[None], t[:, None]),
+    ],
+)
+def test_numbers_beside_a_tensor_never_change_its_float_dtype(join, dtype):
+    x = nt.ones(2, dtype=dtype, requires_grad=True)
+    y = join(x)
+    assert y.dtype == x.dtype
+    y.sum().backward()
+    assert x.grad.dtype == x.dtype
+
+
+@pytest.mark.parametrize(
+    ("result", "dtype"),
+    [
+        (lambda: nt.where(t("float64", 2) > 0, 1.0, 0.0), "float32"),
+        (lambda: nt.where(t("float16", 2) > 0, 1, 0.5), "float32"),
+        (lambda: nt.where(t("float16", 2) > 0, 1, 0), "int64"),
+        (lambda: np.where(t("float64", 2) > 0, 1.0, 0.0), "float32"),
+        (lambda: nt.where(t("bool", 2), np.float64(1.0), 0.0), "float64"),
+        (lambda: nt.stack([t("int64"), 2.5]), "float32"),
+        (lambda: nt.hstack([t("int64", 2), 2.5]), "float32"),
+        (lambda: nt.stack([t("int64"), 2]), "int64"),
+        (lambda: nt.stack([t("float32"), t("float64")]), "float64"),
+        (lambda: nt.hstack([t("float32", 2), t("float64")]), "float32"),
+        (lambda: nt.hstack([t("float32", 2), np.ones(1)]), "float64"),
+        (lambda: nt.zeros_like([1.0, 2.0]), "float32"),
+        (lambda: nt.full_like(2.0, 3.0), "float32"),
+        (lambda: nt.ones_like(np.ones(2)), "float64"),
+        # NumPy's arrays and numbers alone mean what they mean there.
+        (lambda: nt.where(np.array([True]), 1.0, 0.0), "float64"),
+        (lambda: nt.stack([1.0, 2.0]), "float64"),
+        (lambda: nt.hstack([1.0, 2]), "float64"),
+    ],
+)
+def test_python_floats_alone_make_the_default_dtype_where_a_tensor_is_made(result, dtype):
+    assert result().dtype == nt.dtypes.as_dtype(dtype)
+
+
+def test_the_default_dtype_of_numbers_is_recorded():
+    x = nt.tensor([1.0, -1.0], dtype=nt.float64, requires_grad=True)
+    # Both branches are numbers; the record of what uses them keeps their dtype.
+    sign = nt.where(x > 0.0, 1.0, -1.0)
+    (x * sign).sum().backward()
+    assert sign.dtype == np.float32
+    assert x.grad.tolist() == [1.0, -1.0]
+
+
 def test_python_floats_take_the_default_dtype_and_arrays_keep_theirs():
     assert nt.tensor([1.0]).dtype == np.float32
     assert nt.tensor(np.array([1.0])).dtype == np.float64

@@ -305,7 +305,10 @@ def linspace(
 
 
 def _like(name: str, other: Any, dtype: DtypeLike) -> tuple[Shape, Any]:
-    array = other.array if isinstance(other, Value) else _checked(name, other, np.asarray(other))
+    if isinstance(other, Value):
+        array = other.array
+    else:
+        array = _checked(name, other, other) if isinstance(other, np.ndarray) else _array(name, other, None)
     return array.shape, array.dtype if dtype is None else as_dtype(dtype)
 
 

@@ -141,10 +141,14 @@ def float_beside(operands: Iterable[Any]) -> Dtype:
 def array_beside(data: Any, operands: Iterable[Any]) -> NDArray:
     """Return numbers or lists as an array beside some operands.
 
-    Python floats in a list have no dtype of their own, as single ones have none.
+    Python floats have no dtype of their own. A single one is a float64 if no operand has a dtype, as in NumPy.
     """
     array = np.asarray(data)
-    return array.astype(float_beside(operands)) if array.dtype == float64 and _is_plain_list(data) else array
+    if array.dtype != float64:
+        return array
+    operands = tuple(operands)
+    is_weak = any(hasattr(x, "dtype") for x in operands) if type(data) is float else _is_plain_list(data)
+    return array.astype(float_beside(operands)) if is_weak else array
 
 
 def _is_plain_list(data: Any, is_inside: bool = False) -> bool:
@@ -156,11 +160,13 @@ def _is_plain_list(data: Any, is_inside: bool = False) -> bool:
 def _rank(operand: Any) -> int:
     if isinstance(operand, np.ndarray):
         return 0 if operand.ndim else 1
-    return 2 if isinstance(operand, np.generic) else _PYTHON_NUMBER_RANK
+    if isinstance(operand, np.generic):
+        return 2
+    return (0 if operand.shape else 1) if hasattr(operand, "dtype") else _PYTHON_NUMBER_RANK
 
 
 def promote(operands: Sequence[Any], to_float: bool = False) -> Dtype | None:
-    """Return the dtype in which an op on `operands` runs, or None if there is nothing to decide.
+    """Return the dtype in which an op on `operands` (arrays, tensors, numbers) runs; None if nothing is to be decided.
 
     Scalars and 0-d arrays never change the float dtype of an array; between arrays the wider float wins; float16
     with bfloat16 gives float32; integers and bools take the float they meet. With `to_float`, an op on integers

@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
-from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, array_beside, check_supported, float32, plain_array, promote, widened
+from ..dtypes import (
+    FLOAT_DTYPES,
+    HALF_DTYPES,
+    array_beside,
+    check_supported,
+    default_dtype,
+    float32,
+    plain_array,
+    promote,
+    widened,
+)
 from ..errors import (
     ArgumentError,
     AxisError,
@@ -47,6 +57,7 @@ def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
             return operand.run_op(op, operands, params)
     needs = tracked_operands(op, operands, state)
     cls: type[Value] | None = None
+    has_numbers = False
     arrays: list[Any] = []
     for position, operand in enumerate(operands):
         if isinstance(operand, Value):
@@ -59,9 +70,12 @@ def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
         elif operand is None and not op.is_variadic and position >= len(op.arguments) - len(op.operand_defaults):
             arrays.append(None)
         else:
+            has_numbers = True
             arrays.append(as_operand(op, operand, position, operands))
             if arrays[position] is not operand:  # A list may change, and has no shape: the record is of the array.
                 operands = (*operands[:position], arrays[position], *operands[position + 1 :])
+    if has_numbers:
+        operands, arrays = _settle_numbers(op, operands, arrays, cls is not None)
     out = compute_in_scopes(state, op, tuple(arrays), params, widens)
     if cls is None:
         return out
@@ -72,6 +86,32 @@ def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     if op.facts.aliases and isinstance(operands[0], Value):
         link_version(operands[0], value)
     return value
+
+
+def _settle_numbers(
+    op: Op, operands: Sequence[Any], arrays: list[Any], makes_tensor: bool
+) -> tuple[Sequence[Any], list[Any]]:
+    """Return operands and arrays with arrays for numbers to which NumPy would give a dtype of their own, or no shape.
+
+    Elementwise functions take numbers as they are. In others they are of the dtype that they meet; Python floats that
+    decide alone on the dtype of a tensor, as in ``where(t, 1.0, 0.0)``, make the default one.
+    """
+    positions = range(len(arrays)) if op.is_variadic else op.promoted
+    deciding = [i for i in positions if i < len(arrays) and arrays[i] is not None]
+    is_decided = any(type(arrays[i]) not in _NUMBERS for i in deciding)
+    if op.is_elementwise and (is_decided or not makes_tensor):
+        return operands, arrays
+    dtype = promote([arrays[i] for i in deciding], op.facts.to_float)
+    made = {}
+    for i in deciding:
+        if dtype is not None and not isinstance(arrays[i], _ndarray):
+            made[i] = _asarray(arrays[i], dtype)
+        elif makes_tensor and not is_decided and type(arrays[i]) is float:
+            made[i] = _asarray(arrays[i], default_dtype())
+    return (
+        [made.get(i, operand) for i, operand in enumerate(operands)],
+        [made.get(i, array) for i, array in enumerate(arrays)],
+    )
 
 
 def tracked_operands(op: Op, operands: Sequence[Any], state: State, target: Value | None = None) -> int:

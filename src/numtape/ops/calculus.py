@@ -16,7 +16,7 @@ from ..core.value import Value
 from ..dtypes import default_dtype, is_float
 from ..errors import ArgumentError, AxisError, ShapeError
 from .casting import in_dtype_of
-from .joining import concat
+from .joining import concat, with_common_dtype
 from .padding import pad_zeros
 from .reductions import sum
 from .samples import rejected, sample, values
@@ -106,11 +106,10 @@ def diff(x: Array, n: int = 1, axis: int = -1, prepend: Array = None, append: Ar
         return _diff(x, n=n, axis=axis)
     shape = shape_of(x)
     place = axis_of("diff", axis, shape)
-    ends = [
-        broadcast_to(end, (*shape[:place], 1, *shape[place + 1 :])) if end is not None and not shape_of(end) else end
-        for end in (prepend, append)
-    ]
-    return _diff(concat([part for part in (ends[0], x, ends[1]) if part is not None], axis=place), n=n, axis=place)
+    parts = with_common_dtype(*(part for part in (prepend, x, append) if part is not None))
+    edge = (*shape[:place], 1, *shape[place + 1 :])
+    whole = concat([part if shape_of(part) else broadcast_to(part, edge) for part in parts], axis=place)
+    return _diff(whole, n=n, axis=place)
 
 
 def _spacing(step: Array, axis: int, shape: Shape) -> Array:

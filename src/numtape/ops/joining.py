@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .._typing import Array, Shape
+from .._typing import Array, Dtype, Shape
 from ..core.declare import composed, linear
 from ..core.op import Op, Structure
+from ..core.value import Value
+from ..dtypes import promote
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
+from .casting import cast
 from .reshaping import atleast_1d, atleast_2d, unsqueeze
 from .samples import rejected, sample, values
 from .shapes import axis_of, broadcast_to, reshape, shape_of, without_lists
@@ -176,7 +179,20 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
     found = list(arrays)
     if not found:
         raise ArgumentError(f"{name}: the sequence is empty; give at least one tensor or array.")
-    return without_lists(*found)
+    return with_common_dtype(*found)
+
+
+def with_common_dtype(*operands: Any) -> list[Any]:
+    """Return operands that will be joined; the dtype of those without axes, which does not count, is that of all."""
+    found = without_lists(*operands)
+    dtype = promote(found)
+    return found if dtype is None else [x if shape_of(x) else _in_dtype(x, dtype) for x in found]
+
+
+def _in_dtype(x: Any, dtype: Dtype) -> Any:
+    if not isinstance(x, Value):
+        return np.asarray(x, dtype)
+    return x if x.dtype == dtype else cast(x, dtype)
 
 
 @composed(
