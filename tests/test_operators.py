@@ -93,6 +93,42 @@ def test_in_place_methods_are_recorded():
     assert w.grad.tolist() == [8.0, 14.0]
 
 
+WRITES = {
+    "fill_": lambda y, x: y.fill_(x),
+    "copy_": lambda y, x: y.copy_(x),
+    "ellipsis": lambda y, x: y.__setitem__(..., x),
+    "nothing": lambda y, x: y.__setitem__((), x),
+    "a new axis": lambda y, x: y.__setitem__(None, x),
+    "a mask": lambda y, x: y.__setitem__(np.array(True), x),
+}
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_what_is_written_over_a_tracked_tensor_has_the_gradient(write, shape):
+    w, x = nt.full(shape, 3.0, requires_grad=True), nt.full(shape, 2.0, requires_grad=True)
+    y = w * w
+    write(y, x)
+    (y * y).sum().backward()
+    assert w.grad.tolist() == np.zeros(shape).tolist()
+    assert x.grad.tolist() == np.full(shape, 4.0).tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_zero_and_clamp_are_recorded_for_any_shape(shape):
+    w = nt.full(shape, 3.0, requires_grad=True)
+    y = w * w
+    y.zero_()
+    (y * y + w).sum().backward()
+    assert w.grad.tolist() == np.ones(shape).tolist()
+    for bounds, slope in (((0.0, 10.0), 6.0), ((0.0, 1.0), 0.0), ((None, 9.0), 6.0), ((10.0,), 0.0)):
+        w.grad = None
+        y = w * w
+        assert y.clamp_(*bounds) is y
+        y.sum().backward()
+        assert w.grad.tolist() == np.full(shape, slope).tolist()
+
+
 def test_data_is_the_memory_of_a_leaf_without_its_history():
     w = nt.tensor([1.0, 2.0], requires_grad=True)
     assert not w.data.requires_grad

@@ -47,7 +47,8 @@ class WritingMembers(Value):
         """Bring elements that are below `min` or above `max` to these bounds."""
         if min is None and max is None:
             raise ArgumentError("clamp_: neither min nor max is given; give one of them.")
-        return self.copy_(ops.clip(self, min, max))
+        written: Self = ops.clip(self, min, max, out=self)
+        return written
 
     def _write(self, face: Any, other: Any) -> Self:
         written: Self = write_op(self, face.op, (self, other))

@@ -30,6 +30,7 @@ def _cast_batch(op: Any, operands: Any, batched: Any, params: Any) -> Any:
     batch=_cast_batch,
     cost=lambda out, x, dtype: 0,
     numpy=np.astype,
+    reference=lambda x, dtype: x.astype(dtype),
     samples=lambda: [sample(values(*shape), dtype=float64) for shape in SHAPES],
 )
 def _cast(x: Array, /, *, dtype: Dtype) -> Array:

@@ -316,6 +316,10 @@ def _setitem_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], par
         sample(values(2, 3), values(2, seed=1), key=(np.array([True, True]), np.array([0, 0]))),
         sample(values(3), values(seed=1), key=(np.array([1, 1]),)),
         sample(values(4, 5), values(1, 5, seed=1), key=(0,)),
+        sample(values(), values(seed=1), key=()),
+        sample(values(), values(seed=1), key=(Ellipsis,)),
+        sample(values(), values(1, seed=1), key=(None,)),
+        sample(values(), values(seed=1), key=(np.array(True),)),
         rejected(
             IndexingError,
             "setitem: x has shape (4,); index 5 is out of bounds for axis 0 with size 4.",

@@ -109,6 +109,21 @@ def check_second_order(entry: Op | Composite, sample: Sample) -> None:
     )
 
 
+def check_numbers(entry: Op | Composite, sample: Sample) -> None:
+    """Rules take NumPy's numbers for (co)tangents without axes, which is what NumPy's functions make of such arrays."""
+    case = case_of(entry, sample)
+    cotangents, tangents = directions(outputs(case), 2), directions(case.operands, 1)
+    pulled = zip(vjp(case, case.operands, cotangents), vjp(case, case.operands, _numbers(cotangents)), strict=True)
+    pushed = zip(jvp(case, case.operands, tangents), jvp(case, case.operands, _numbers(tangents)), strict=True)
+    for expected, actual in (*pulled, *pushed):
+        np.testing.assert_array_equal(actual, expected, err_msg=f"{entry.name}{sample}")
+
+
+def _numbers(arrays: list[NDArray]) -> list[Any]:
+    """Return arrays, but NumPy's numbers for those without axes."""
+    return [x[()] for x in arrays]
+
+
 def check_dtypes(entry: Op | Composite, sample: Sample) -> None:
     """Cotangents have the operands' shapes and dtypes, and outputs the operands' dtype, in all four float dtypes."""
     case = case_of(entry, sample)
@@ -348,6 +363,7 @@ DERIVATIVE_CHECKS = {
     "jvp": check_jvp,
     "transpose": check_transpose,
     "second order": check_second_order,
+    "numbers": check_numbers,
     "dtypes": check_dtypes,
     "halves": check_halves,
     "inputs unchanged": check_inputs_unchanged,
