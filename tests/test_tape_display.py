@@ -26,6 +26,17 @@ def test_backward_steps_show_each_record_with_its_cotangents():
     assert [record for record, _, _ in steps] == tape.records[::-1]
 
 
+def test_backward_steps_show_arrays_for_numbers_too():
+    x = nt.tensor([3.0, 1.0, 2.0])
+    with nt.Tape() as tape:
+        y = x[0] * 2.0 * x[1]
+        sign, size = nt.slogdet(nt.diag(nt.stack([y, y * y])))
+        loss = size + sign * 0.0
+    for _, g, produced in tape.backward_steps(loss):
+        for part in (*(g if isinstance(g, list) else [g]), *produced):
+            assert part is None or type(part) is np.ndarray
+
+
 def test_backward_steps_deliver_and_free_nothing():
     w = nt.tensor(3.0, requires_grad=True)
     tape = nt.Tape()

@@ -229,7 +229,13 @@ def _pull_any(record: Record, g: Any, reader: "Reader", cotangents: Cotangents, 
         if cotangent is not None:
             accumulate(cotangents, link, cotangent)
     if on_step is not None:
-        on_step(record, g, [part.cotangent if type(part) is _Part else part for part in produced])
+        passed = [part.cotangent if type(part) is _Part else part for part in produced]
+        on_step(record, list(map(_shown, g)) if type(g) is list else _shown(g), list(map(_shown, passed)))
+
+
+def _shown(cotangent: Any) -> Any:
+    """Return a cotangent as it is shown: NumPy's numbers, as its functions return them, are arrays without axes."""
+    return np.asarray(cotangent) if isinstance(cotangent, np.generic) else cotangent
 
 
 class _Part:
