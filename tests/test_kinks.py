@@ -232,6 +232,7 @@ CASES: dict[str, list[At | Raises | SomeOrder]] = {
         )
     ],
     "std": [At(nt.std, ([2.0, 2.0],), ([0.0, 0.0],))],
+    "unique": [At(nt.unique, ([3.0, 1.0, 3.0],), ([1.0, 1.0, 0.0],))],
     # Edges of ops that are smooth elsewhere.
     "sqrt": [At(nt.sqrt, ([0.0],), ([INF],))],
     "rsqrt": [At(nt.rsqrt, ([0.0],), ([-INF],))],

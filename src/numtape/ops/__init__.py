@@ -87,7 +87,7 @@ from .reshaping import atleast_1d, atleast_2d, expand, flatten, meshgrid, ravel,
 from .rounding import ceil, floor, floor_divide, fmod, remainder, rint, round, trunc
 from .row_normalisation import layer_norm, rms_norm
 from .scans import cumprod, cumsum, recurrence
-from .searches import all, any, argmax, argmin, count_nonzero, searchsorted, unique
+from .searches import all, any, argmax, argmin, count_nonzero, searchsorted
 from .selection import masked_fill, nan_to_num, nonzero, where
 from .shapes import broadcast_to, matrix_transpose, moveaxis, permute, reshape, swapaxes, transpose
 from .signals import convolve, interp
@@ -118,6 +118,7 @@ from .trigonometric import (
     tan,
     tanh,
 )
+from .uniques import unique
 
 __all__ = [
     "abs",
