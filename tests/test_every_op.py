@@ -44,3 +44,11 @@ def test_op_has_enough_samples_and_a_documented_face(entry):
     assert entry.face.__doc__
     if isinstance(entry, Op):
         assert entry.summary.endswith(".")
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.facts.is_discrete], ids=lambda entry: entry.name)
+def test_what_has_no_derivative_returns_no_floats(entry):
+    """So nothing is silently a constant that has a derivative."""
+    for sample in op_checks.samples(entry):
+        found = entry.face(*sample.args, **sample.params)
+        assert all(part.dtype.kind in "biu" for part in (found if isinstance(found, tuple) else (found,)))
