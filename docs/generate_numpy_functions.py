@@ -38,8 +38,8 @@ NumPy hands its functions to numtape when an operand is a Tensor. A function tha
 Tensor with a gradient. One that has none **answers** for untracked tensors, computed by NumPy on their arrays, and
 **raises** `UnsupportedError` for tracked ones, so that no gradient is lost unnoticed. One with an op raises if it is
 called with an option that the op does not have. Functions that make arrays of anything (`np.asarray`) answer for
-untracked tensors and raise `LeavesTapeError` for tracked ones. The `out=` and `where=` of ufuncs are honoured; their
-methods stand at the end of the table.
+untracked tensors, with a read-only view where no copy is asked for, and raise `LeavesTapeError` for tracked ones. The
+`out=` and `where=` of ufuncs are honoured; their methods stand at the end of the table.
 
 {counts}
 """

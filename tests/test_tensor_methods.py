@@ -102,3 +102,35 @@ def test_an_integer_that_is_too_large_is_called_so(call, message):
     with pytest.raises(OperandError, match=f"^{re.escape(message)}"):
         call()
     assert nt.tensor(2.0**70).item() == 2.0**70
+
+
+def test_arrays_that_share_the_memory_of_a_tensor_are_read_only():
+    t = nt.tensor(X)
+    shared = (np.asarray(t), t.numpy(), np.asarray(t, np.float64), np.asarray(t, copy=False), np.from_dlpack(t))
+    for array in shared:
+        assert np.shares_memory(array, t.numpy())
+        with pytest.raises(ValueError, match="read-only"):
+            array[0, 0] = 9.0
+    for array in (np.array(t), np.asarray(t, copy=True), np.asarray(t, np.float32), t.numpy(copy=True)):
+        assert not np.shares_memory(array, t.numpy())
+        array[0, 0] = 9.0
+    assert t.tolist() == X.tolist()
+
+
+def test_saved_operands_cannot_be_changed_through_asarray():
+    x = nt.tensor([1.0, 2.0])
+    w = nt.tensor([3.0, 4.0], requires_grad=True)
+    loss = (w * x).sum()
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(x)[0] = 100.0
+    loss.backward()
+    assert w.grad.tolist() == [1.0, 2.0]
+
+
+def test_dlpack_exports_to_those_who_cannot_be_told_that_memory_is_read_only():
+    t = nt.tensor(X)
+    assert t.__dlpack__() is not None
+    assert t.__dlpack__(max_version=(0, 8)) is not None
+    assert t.__dlpack__(max_version=(1, 0)) is not None
+    torch = pytest.importorskip("torch")
+    assert torch.from_dlpack(t).tolist() == X.tolist()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import tree
-from ._typing import Dtype
+from ._typing import Dtype, NDArray
 from .core.apply import is_tracked
 from .core.context import current
 from .core.declare import numpy_faces, public
@@ -297,11 +297,18 @@ def _scipy_hint(caller: FrameType) -> str:
     )
 
 
+def read_only(array: NDArray) -> NDArray:
+    """Return a view that cannot be written: nobody would see a write to the memory of a tensor."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
 def array(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:
     """Return the array of an untracked tensor, for ``np.asarray``; refuse to let a tracked one leave unnoticed."""
     check_may_leave(self, "np.asarray(tensor)")
     if dtype is None or dtype == self.array.dtype:
-        return self.array.copy() if copy else self.array
+        return self.array.copy() if copy else read_only(self.array)
     if copy is False:
         raise ArgumentError(
             f"np.asarray(tensor): a copy is needed to convert {self.array.dtype} to {dtype}; leave copy=False out."

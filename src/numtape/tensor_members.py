@@ -66,11 +66,7 @@ class Members(Value):
     def numpy(self, copy: Any = False) -> NDArray:
         """Return the array: a read-only view, or with `copy` one that can be written."""
         self._note_exit("numpy()")
-        if copy:
-            return self.array.copy()
-        view = self.array.view()
-        view.setflags(write=False)
-        return view
+        return self.array.copy() if copy else protocols.read_only(self.array)
 
     def item(self, *index: Any) -> Any:
         """Return the only element as a Python number, or that at a flat index, or at one index for each axis."""
@@ -137,7 +133,9 @@ class Members(Value):
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         protocols.check_may_leave(self, "DLPack export")
-        return self.array.__dlpack__(**kwargs)
+        # Only from version 1 on can the other side be told that memory is not to be written.
+        is_told = (kwargs.get("max_version") or (0,)) >= (1, 0)
+        return (protocols.read_only(self.array) if is_told else self.array).__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
         return self.array.__dlpack_device__()
