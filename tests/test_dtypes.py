@@ -250,3 +250,35 @@ def test_floats_beside_float64_tensors_and_arrays_are_not_rounded():
 def test_what_errstate_asks_for_is_raised_as_numpy_does():
     with np.errstate(all="raise"), pytest.raises(FloatingPointError):
         nt.exp(nt.tensor([1000.0]))
+
+
+HALVES = [("float16", "bfloat16"), ("bfloat16", "float16")]
+HALF_WRITES = {
+    "item": lambda y, b: y.__setitem__(..., b),
+    "part": lambda y, b: y.__setitem__(slice(0, 2), b[:2]),
+    "copy_": lambda y, b: y.copy_(b),
+    "add_": lambda y, b: y.add_(b),
+    "out": lambda y, b: nt.add(b, b, out=y),
+    "ufunc": lambda y, b: np.add(b, b, out=y),
+    "array": lambda y, b: nt.add(b.numpy(), b.numpy(), out=y.numpy(copy=True)),
+    "data": lambda y, b: setattr(y, "data", b),
+}
+
+
+@pytest.mark.parametrize(("target", "source"), HALVES)
+@pytest.mark.parametrize("write", HALF_WRITES.values(), ids=HALF_WRITES)
+def test_each_half_dtype_is_written_to_by_the_other(write, target, source):
+    y, b = nt.zeros(3, dtype=target), nt.ones(3, dtype=source)
+    write(y, b)
+    assert y.dtype == nt.dtypes.as_dtype(target)
+    assert y.tolist() in ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(("target", "source"), HALVES)
+def test_a_recorded_write_of_the_other_half_dtype_has_its_gradient(target, source):
+    b = nt.ones(3, dtype=source, requires_grad=True)
+    y = nt.zeros(3, dtype=target)
+    y[1:] = b[1:] * 2.0
+    y.sum().backward()
+    assert b.grad.dtype == b.dtype
+    assert b.grad.tolist() == [0.0, 2.0, 2.0]

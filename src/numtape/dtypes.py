@@ -115,6 +115,11 @@ def is_float(dtype: Dtype) -> bool:
     return dtype in FLOAT_DTYPES
 
 
+def can_store(source: Dtype, target: Dtype) -> bool:
+    """Say whether values of one dtype may be written to memory of another: any floats to floats, otherwise as NumPy."""
+    return (source in FLOAT_DTYPES and target in FLOAT_DTYPES) or np.can_cast(source, target, "same_kind")
+
+
 def widened(dtype: Dtype) -> Dtype:
     """Return the dtype that arithmetic on `dtype` runs in: float32 for the half types, itself otherwise."""
     return float32 if dtype in HALF_DTYPES else dtype

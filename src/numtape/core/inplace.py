@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import can_store
 from ..errors import DtypeError, OperandError, ShapeError
 from .apply import COPY, apply, as_operand, compute_in_scopes, is_tracked, record, tracked_operands
 from .context import current
@@ -35,12 +36,12 @@ def write_op(target: Any, op: Op, operands: tuple[Any, ...], params: dict[str, A
             )
         result = compute_in_scopes(state, op, arrays, params)
         _check_fits_array(op.name, target, result)
-        np.copyto(target, result)
+        np.copyto(target, result, casting="unsafe")
         return target
     check_writable(op.name, target, state.grad)
     result = compute_in_scopes(state, op, arrays, params)
     check_fits(op.name, target, result)
-    write_part(target, op, operands, params, lambda: np.copyto(target.array, result, casting="same_kind"))
+    write_part(target, op, operands, params, lambda: np.copyto(target.array, result, casting="unsafe"))
     return target
 
 
@@ -48,13 +49,13 @@ def check_fits(name: str, target: Value, result: Any) -> None:
     """Raise if `result` cannot be stored in `target` as it is."""
     if result.shape != target.shape:
         raise ShapeError(f"{name}: the result has shape {result.shape} and the tensor to write {target.shape}.")
-    if not np.can_cast(result.dtype, target.dtype, "same_kind"):
+    if not can_store(result.dtype, target.dtype):
         raise DtypeError(f"{name}: a result of {result.dtype} cannot be stored in a tensor of {target.dtype}.")
 
 
 def _check_fits_array(name: str, target: Any, result: Any) -> None:
     """Raise if `result` cannot be stored in an array; as in NumPy, it may be broadcast to it."""
-    if not np.can_cast(result.dtype, target.dtype, "same_kind"):
+    if not can_store(result.dtype, target.dtype):
         raise DtypeError(
             f"{name}: a result of {result.dtype} cannot be stored in an array of {target.dtype}; give an out of "
             f"{result.dtype}, or cast the result with astype."

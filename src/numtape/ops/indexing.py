@@ -12,7 +12,7 @@ from ..core.declare import face_of, linear, runner
 from ..core.inplace import is_own_write, write_part
 from ..core.op import Op, Structure
 from ..core.value import Value
-from ..dtypes import plain_array
+from ..dtypes import can_store, plain_array
 from ..errors import DtypeError, IndexingError, ShapeError
 from .samples import rejected, sample, values
 from .selection import where
@@ -365,7 +365,7 @@ def setitem(x: Value, key: Any, part: Array) -> None:
     elif not isinstance(value, np.generic | float | int | bool):
         value = np.asarray(value)
     kind = np.result_type(value) if isinstance(value, float) else getattr(value, "dtype", None)
-    if kind is not None and not np.can_cast(kind, array.dtype, "same_kind"):
+    if kind is not None and not can_store(kind, array.dtype):
         raise DtypeError(f"setitem: a value of {kind} cannot be stored in a tensor of {array.dtype}.")
     try:
         is_last_step = is_basic(key) and is_own_write(x, part, array[key])
