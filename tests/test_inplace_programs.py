@@ -68,7 +68,7 @@ class Functional:
         before = self.buffers[buffer][part]
         after = {"set": lambda: value, "add": lambda: before + value, "mul": lambda: before * value}[kind]()
         after = after * np.ones(part.shape)
-        self.buffers[buffer] = _setitem(self.buffers[buffer], after, (part,))
+        self.buffers[buffer] = _setitem(self.buffers[buffer], after, key=(part,))
 
 
 KEYS = {
