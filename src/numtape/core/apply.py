@@ -34,7 +34,7 @@ from ..kernels.halves import converted, to_float32
 from ..kernels.memory import keep_freed_memory
 from .context import State, casting, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure, same
-from .record import Record, call_site, is_users, latest, next_index, note
+from .record import Record, call_site, is_users, latest, next_index, note, shortened
 from .value import Lifted, Value, Version, wrap
 from .write import link_version, read_stamp
 
@@ -147,7 +147,7 @@ def as_operand(op: Op, operand: Any, position: int = 0, beside: Sequence[Any] = 
     except NumtapeError:
         raise
     except (ValueError, TypeError) as error:
-        raise OperandError(f"{op.name}: {operand!r} is no tensor, array or number ({error}).") from error
+        raise OperandError(f"{op.name}: {shortened(repr(operand))} is no tensor, array or number ({error}).") from error
     if array.dtype.kind not in "biufcV":
         hint = " Use numtape.interop.scipy.linear_operator(A) @ x." if hasattr(operand, "tocsr") else ""
         raise OperandError(

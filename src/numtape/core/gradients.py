@@ -16,7 +16,7 @@ from .context import Target, current, entered, settle
 from .forward import forward
 from .graph import Graph, graph_of, oldest_of
 from .marks import marks
-from .record import Record, describe_site
+from .record import Record, describe_site, shortened
 from .reverse import Cotangents, Step, deliver, own_array, reverse
 from .tape import RecordingTape
 from .value import LEAF, Value, array_of, wrap, wrap_seed
@@ -35,7 +35,9 @@ def seed_of(name: str, target: Value, gradient: Any) -> Any:
         try:
             array = np.asarray(gradient)
         except ValueError as error:
-            raise OperandError(f"{name}: the gradient given, {gradient!r}, makes no array ({error}).") from error
+            raise OperandError(
+                f"{name}: the gradient given, {shortened(repr(gradient))}, makes no array ({error})."
+            ) from error
         if array.dtype not in FLOAT_DTYPES and array.dtype.kind not in "biu":
             raise OperandError(
                 f"{name}: the gradient given is a tensor, an array or a real number, not {type(gradient).__name__} "

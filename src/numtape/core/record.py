@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Link = Union["Record", Value, Any]
 
+#: How many characters of a line, or of data, are quoted in messages.
+_MOST_QUOTED = 100
 #: Untracked operands of at most so many bytes stay with a record that is freed.
 _SMALL_BYTES = 4096
 
@@ -86,7 +88,12 @@ def describe_site(code: CodeType | None, lasti: int) -> str:
     line = next((n for start, stop, n in code.co_lines() if start <= lasti < stop and n), code.co_firstlineno)
     source = linecache.getline(code.co_filename, line).strip()
     where = f"{code.co_filename}:{line}"
-    return f"{where} ({source})" if source else where
+    return f"{where} ({shortened(source)})" if source else where
+
+
+def shortened(text: str) -> str:
+    """Return text as it is quoted in messages: the beginning of what is long."""
+    return text if len(text) <= _MOST_QUOTED else f"{text[: _MOST_QUOTED - 3]}..."
 
 
 class Notes:
