@@ -1,6 +1,7 @@
 """Tapes are used once, dropped, and asked for gradients of what has no influence."""
 
 import gc
+import inspect
 import weakref
 
 import pytest
@@ -10,6 +11,7 @@ from numtape.errors import (
     ArgumentError,
     FreedError,
     NotConnectedError,
+    OperandError,
     ShapeError,
     TapeConsumedError,
 )
@@ -169,3 +171,22 @@ def test_the_error_about_an_untracked_target_explains():
 def test_an_unknown_value_of_unconnected_raises():
     with pytest.raises(ArgumentError, match=r"unconnected is 'zeros'; .*\"none\", \"zero\" or \"error\""):
         nt.GradientTape().gradient(nt.tensor(1.0), nt.tensor(1.0), unconnected="zeros")
+
+
+def test_tapes_take_their_settings_in_one_order():
+    order = ["persistent", "watch_all", "checkpoint", "amp", "deterministic", "scheduler"]
+    for kind in (nt.Tape, nt.GradientTape):
+        assert list(inspect.signature(kind).parameters) == order
+        settings = (None, nt.AmpConfig(), nt.DeterministicConfig(), nt.SchedulerConfig("forward"))
+        tape = kind(True, True, *settings)
+        assert tape.persistent
+        assert tape.watch_all
+        assert tape.scheduler.config.strategy is nt.SchedulingStrategy.FORWARD
+
+
+@pytest.mark.parametrize("kind", [nt.Tape, nt.GradientTape])
+def test_flags_of_tapes_are_true_or_false(kind):
+    with pytest.raises(OperandError, match=r"^Tape: persistent is CheckpointConfig\(.*\); it is True or False\.$"):
+        kind(nt.CheckpointConfig())
+    with pytest.raises(OperandError, match=r"^Tape: watch_all is 'all'; it is True or False\.$"):
+        kind(True, "all")

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from . import tree
+from .core.binding import as_kind
 from .core.context import Scope, change, current, entered
 from .core.gradients import describe_exit
 from .core.record import Record
@@ -55,8 +56,8 @@ class Recording:
         self._was_entered = False
         #: Whether `start_recording` was called, and `stop_recording` not yet.
         self._is_started = False
-        self.persistent = persistent
-        self._tape = RecordingTape(watch_all)
+        self.persistent = as_kind("Tape", "persistent", persistent, bool)
+        self._tape = RecordingTape(as_kind("Tape", "watch_all", watch_all, bool))
         self._entered = entered()
         self._is_consumed = False
         self._is_closed = False

@@ -49,8 +49,8 @@ class Tape(TapeDerivatives):
         checkpoint: what is kept of the values recorded inside ``with``; the backward makes the others again.
         amp: in which precision ops run inside ``with``, and how `backward` and `gradient` scale what they compute. On
             overflow these deliver nothing, and `overflow` is True.
-        scheduler: how `jacobian` is computed: a `SchedulerConfig` or a `HybridScheduler`.
         deterministic: the same bits every time, inside ``with`` and in the derivatives that this tape computes.
+        scheduler: how `jacobian` is computed: a `SchedulerConfig` or a `HybridScheduler`.
 
     Example:
         >>> x = nt.tensor([1.0, 2.0])
@@ -65,9 +65,9 @@ class Tape(TapeDerivatives):
         persistent: bool = False,
         watch_all: bool = True,
         checkpoint: "CheckpointConfig | None" = None,
-        scheduler: "HybridScheduler | SchedulerConfig | None" = None,
-        deterministic: "DeterministicConfig | None" = None,
         amp: "AmpConfig | None" = None,
+        deterministic: "DeterministicConfig | None" = None,
+        scheduler: "HybridScheduler | SchedulerConfig | None" = None,
     ) -> None:
         self._dropping = tape_scopes.dropping_of(checkpoint)
         self._deterministic = tape_scopes.deterministic_of(deterministic)
@@ -326,11 +326,11 @@ class GradientTape(Tape):
         persistent: bool = False,
         watch_all: bool = False,
         checkpoint: "CheckpointConfig | None" = None,
-        scheduler: "HybridScheduler | SchedulerConfig | None" = None,
-        deterministic: "DeterministicConfig | None" = None,
         amp: "AmpConfig | None" = None,
+        deterministic: "DeterministicConfig | None" = None,
+        scheduler: "HybridScheduler | SchedulerConfig | None" = None,
     ) -> None:
-        super().__init__(persistent, watch_all, checkpoint, scheduler, deterministic, amp)
+        super().__init__(persistent, watch_all, checkpoint, amp, deterministic, scheduler)
 
     @classmethod
     def with_checkpoint_config(cls, config: "CheckpointConfig") -> "GradientTape":
