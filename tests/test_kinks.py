@@ -1,5 +1,6 @@
 """Derivatives at ties and kinks: one case for each row of docs/kinks.md."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -320,3 +321,17 @@ def test_the_table_says_what_the_ops_say():
 def test_second_derivatives_of_a_distance_at_the_origin_are_taken_as_0():
     assert nt.hessian(lambda v: nt.hypot(v[0], v[1]))(np.zeros(2)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
     assert nt.grad(nt.grad(lambda x: nt.hypot(x, 2.0 * x)))(0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    "function", [np.median, nt.median, lambda x: nt.quantile(x, 0.3), lambda x: np.percentile(x, 90)]
+)
+def test_the_gradient_of_a_median_of_nan_is_nan_at_it(function):
+    x = np.array([1.0, NAN, 3.0, INF])
+    assert math.isnan(function(nt.tensor(x)).item())
+    gradient = nt.grad(function)(x)
+    np.testing.assert_array_equal(np.isnan(gradient), np.isnan(x))
+    assert math.isnan(nt.jvp(function, x, np.ones(4))[1])
+    # Lanes without one are as ever.
+    rows = nt.grad(lambda x: nt.median(x, axis=1).sum())(np.array([[1.0, NAN, 3.0], [1.0, INF, 3.0], [2.0, 0.0, 1.0]]))
+    np.testing.assert_array_equal(rows, [[0.0, NAN, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])

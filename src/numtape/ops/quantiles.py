@@ -49,9 +49,10 @@ def _quantile(name: str, x: Array, levels: Any, axis: Axis, keepdims: bool) -> A
     dtype = found.dtype if is_float(found.dtype) else default_dtype()
     below, above = (found[..., np.searchsorted(ranks, places)] for places in (low, high))
     out = below * (1.0 - share).astype(dtype) + above * share.astype(dtype)
-    # NaN is ranked last, and a single one makes the quantile NaN.
+    # NaN is ranked last, and a single one makes the quantile NaN. Its gradient is NaN there: 0 would hide it.
     largest = found[..., -1:]
-    out = where(largest == largest, out, np.nan)
+    is_number = largest == largest
+    out = where(is_number, out, largest * where(is_number, 1.0, np.nan).astype(dtype))
     last = len(out.shape) - 1
     return permute(out, (last, *range(last))).reshape(target)
 
