@@ -121,3 +121,36 @@ def test_logarithms_of_sums_near_1_keep_their_digits(dtype):
     np.testing.assert_allclose(nt.logsumexp(x, axis=1), expected, rtol=rtol)
     np.testing.assert_allclose(nt.logsumexp(x.T, axis=0, keepdims=True), [expected], rtol=rtol)
     assert float(nt.logsumexp(x[0])) == pytest.approx(expected[0], rel=rtol, abs=0.0)
+
+
+LARGE = {np.float64: [1e150, 1e155, 1e200, 1e300], np.float32: [1e15, 1e19, 1e20, 1e30]}
+
+
+@pytest.mark.parametrize("dtype", LARGE)
+def test_derivatives_of_inverse_hyperbolic_functions_do_not_vanish_where_squares_overflow(dtype):
+    x = np.array(LARGE[dtype], dtype)
+    for function in (nt.asinh, nt.acosh):
+        np.testing.assert_allclose(nt.elementwise_grad(function)(x), 1.0 / x, rtol=4 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(nt.elementwise_grad(nt.asinh)(-x), 1.0 / x, rtol=4 * np.finfo(dtype).eps)
+    for function in (nt.asinh, nt.acosh):
+        assert np.isfinite(nt.elementwise_grad(nt.elementwise_grad(function))(x)).all()
+
+
+def test_derivatives_of_inverse_hyperbolic_functions_keep_their_digits():
+    x = np.array([1e-300, 1e-8, 0.3, 1.0, 7.0, 1e5, 1e100])
+    expected = [float(1 / mp.sqrt(mp.mpf(v) ** 2 + 1)) for v in x]
+    np.testing.assert_allclose(nt.elementwise_grad(nt.asinh)(x), expected, rtol=4e-16)
+    x = np.array([1.0 + 1e-15, 1.0 + 1e-8, 1.3, 7.0, 1e5, 1e100])
+    expected = [float(1 / mp.sqrt((mp.mpf(v) - 1) * (mp.mpf(v) + 1))) for v in x]
+    np.testing.assert_allclose(nt.elementwise_grad(nt.acosh)(x), expected, rtol=8e-16)
+
+
+@pytest.mark.parametrize("dtype", LARGE)
+def test_gelu_by_tanh_is_flat_or_straight_where_cubes_overflow(dtype):
+    x = np.array(LARGE[dtype], dtype)
+    slope = nt.elementwise_grad(lambda x: nt.gelu(x, "tanh"))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(slope(x), np.ones(4))
+        np.testing.assert_array_equal(slope(-x), np.zeros(4))
+        for sign in (1.0, -1.0):
+            np.testing.assert_array_equal(nt.elementwise_grad(slope)(dtype(sign) * x), np.zeros(4))

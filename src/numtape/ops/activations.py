@@ -159,6 +159,8 @@ def silu(x: Array, /) -> Array:
 #: sqrt(2 / pi) and the coefficient of the cube in gelu's approximation by tanh.
 _GELU_SCALE = math.sqrt(2.0 / math.pi)
 _GELU_CUBE = 0.044715
+#: From here on the slope is 0 or 1: a larger square would change nothing, and overflow.
+_GELU_FAR = 30.0**2
 
 
 def _is_tanh(approximate: Any) -> bool:
@@ -172,7 +174,7 @@ def _is_tanh(approximate: Any) -> bool:
 def _gelu_partial(g: Array, x: Array, approximate: Any) -> Array:
     if _is_tanh(approximate):
         # (1 + tanh(u / 2)) / 2 = sigmoid(u), with u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
-        square = x * x
+        square = minimum(x * x, _GELU_FAR)
         u = x * (square * (2.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE)
         s = logistic(u)
         slope = square * (6.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE

@@ -225,7 +225,8 @@ def tanh(x: Array, /) -> Array:
 
 @elementwise(
     np.arcsinh,
-    partials={"x": lambda g, x: g / sqrt(square(x) + 1.0)},
+    # As sqrt(x * x + 1), which would overflow.
+    partials={"x": lambda g, x: g / hypot(x, 1.0)},
     flops=15,
     to_float=True,
     numpy=np.arcsinh,
@@ -243,7 +244,7 @@ def asinh(x: Array, /) -> Array:
 
 @elementwise(
     np.arccosh,
-    partials={"x": lambda g, x: g / sqrt((x - 1.0) * (x + 1.0))},
+    partials={"x": lambda g, x: g / (sqrt(x - 1.0) * sqrt(x + 1.0))},
     flops=15,
     to_float=True,
     precision="widen",
