@@ -10,7 +10,7 @@ import pytest
 import numtape as nt
 from numtape.core.declare import public, registry
 from numtape.core.op import Composite
-from numtape.errors import ArgumentError, ShapeError
+from numtape.errors import ArgumentError, OperandError, ShapeError
 from numtape.testing import op_checks
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "numpy_and_pytorch.md"
@@ -120,6 +120,59 @@ def test_median_gives_values_only_and_the_mean_of_the_middle_two():
     assert both("median", axis=1).tolist() == [3.0, 4.0]
     assert both("median", axis=1, keepdims=True).tolist() == [[3.0], [4.0]]
     assert gradient(lambda x: x.median()).tolist() == [[0.0, 0.0, 0.5], [0.5, 0.0, 0.0]]
+
+
+def test_norm_of_a_matrix_is_a_matrix_norm():
+    for ord, expected in ((1, 9.0), (2, np.linalg.norm(X, 2)), (np.inf, 12.0), (None, np.sqrt((X**2).sum()))):
+        np.testing.assert_allclose(both("norm", ord), expected, rtol=1e-14)
+        np.testing.assert_allclose(np.linalg.norm(nt.tensor(X), ord).item(), expected, rtol=1e-14)
+    assert nt.vector_norm(X, 1) == 21.0
+    assert gradient(lambda x: x.norm(1)).tolist() == [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
+
+
+def test_meshgrid_runs_along_axis_1_first():
+    a, b = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0])
+    assert [x.shape for x in nt.meshgrid(a, b)] == [(2, 3), (2, 3)]
+    assert nt.meshgrid(nt.tensor(a), b)[0].tolist() == [[1.0, 2.0, 3.0]] * 2
+    assert [x.shape for x in nt.meshgrid(a, b, indexing="ij")] == [(3, 2), (3, 2)]
+
+
+def test_nonzero_gives_one_array_for_each_axis():
+    mask = np.array([[True, False, True], [False, True, False]])
+    assert [part.tolist() for part in nt.nonzero(mask)] == [[0, 0, 1], [0, 2, 1]]
+    assert [part.tolist() for part in nt.tensor(mask).nonzero()] == [[0, 0, 1], [0, 2, 1]]
+    assert nt.stack(nt.nonzero(mask), axis=1).tolist() == [[0, 0], [0, 2], [1, 1]]
+
+
+def test_equal_compares_elementwise():
+    assert nt.equal(X, X.T.reshape(2, 3)).tolist() == [[True, False, False], [False, False, True]]
+    assert nt.tensor(X).equal(X).tolist() == [[True] * 3] * 2
+
+
+def test_cross_is_along_the_last_axis():
+    a, b = np.eye(3)[:2], np.eye(3)[1:]
+    assert nt.cross(a, b).tolist() == np.cross(a, b).tolist()
+    assert nt.cross(a.T, b.T, dim=0).tolist() == np.cross(a, b).T.tolist()
+    assert nt.cross(a.T, b, 0).tolist() == np.cross(a.T, b, 0).tolist()
+
+
+def test_nan_to_num_has_copy_before_nan():
+    x = np.array([np.nan, 1.0])
+    assert nt.nan_to_num(x, True, 2.0).tolist() == [2.0, 1.0]
+    assert nt.nan_to_num(x, nan=2.0).tolist() == [2.0, 1.0]
+    with pytest.raises(OperandError, match=r"^nan_to_num: copy is 2\.0; it is True or False\.$"):
+        nt.nan_to_num(x, 2.0)
+
+
+def test_unique_has_return_index_first():
+    values, index = nt.unique(np.array([3.0, 1.0, 3.0]), True)
+    assert (values.tolist(), index.tolist()) == ([1.0, 3.0], [1, 0])
+
+
+def test_gradient_gives_one_array_for_one_axis():
+    assert nt.gradient(np.array([1.0, 2.0, 4.0])).tolist() == [1.0, 1.5, 2.0]
+    assert nt.gradient(np.array([1.0, 2.0, 4.0]), 0.5).tolist() == [2.0, 3.0, 4.0]
+    assert [x.shape for x in nt.gradient(X)] == [(2, 3), (2, 3)]
 
 
 # Names that only PyTorch has.
@@ -368,7 +421,7 @@ def test_numpys_own_functions_reduce_nothing_for_an_empty_list_of_axes(name):
 def test_every_row_of_the_tables_has_a_test():
     names = re.findall(r"^\| `(\w+)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     tests = [name for name in globals() if name.startswith("test_")]
-    assert len(names) == 30
+    assert len(names) == 39
     assert [name for name in names if not any(test.startswith(f"test_{name}_") for test in tests)] == []
 
 
@@ -390,6 +443,12 @@ def test_eigh_and_cholesky_refuse_asymmetric_matrices():
     for function in (nt.eigh, nt.cholesky):
         with pytest.raises(nt.errors.NumtapeError):
             function(np.array([[2.0, 1.0], [0.0, 2.0]]))
+
+
+def test_the_method_sort_returns_a_copy():
+    x = nt.tensor([3.0, 1.0])
+    assert x.sort().tolist() == [1.0, 3.0]
+    assert x.tolist() == [3.0, 1.0]
 
 
 def test_mean_of_integers_has_the_default_dtype():
