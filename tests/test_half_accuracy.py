@@ -419,3 +419,114 @@ def test_what_numpy_adds_up_for_us_can_be_written_to_a_tensor(dtype):
     assert_within_ulps(out.numpy(), 6250.0, 1)
     assert np.add.reduce(x, 0, None, out).item() == out.item() == np.sum(x).item()
     assert np.sum(x, where=even, dtype=np.float32).item() == 6250.0
+
+
+# Functions made of several ops: rounded once, at the end.
+
+
+def half(values, dtype=nt.float16, **kwargs):
+    return nt.tensor(np.asarray(values, np.float64).astype(dtype), **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"), [(nt.l1_loss, 12000.0), (nt.smooth_l1_loss, 11999.95), (nt.huber_loss, 11999.95)]
+)
+def test_losses_beyond_the_range_may_have_a_mean_within_it(loss, expected):
+    a, b = np.zeros((2, 10))
+    a[0], b[0] = 60000.0, -60000.0
+    prediction = half(a, requires_grad=True)
+    found = loss(prediction, half(b))
+    assert found.dtype == nt.float16
+    assert_within_ulps(found.numpy(), expected, 0.5)
+    found.backward()
+    np.testing.assert_allclose(prediction.grad.numpy(), np.sign(a) * 0.1, atol=1e-4)
+
+
+def test_areas_of_large_numbers_are_within_the_range():
+    y = half([60000.0] * 3, requires_grad=True)
+    areas = nt.cumulative_trapezoid(y, dx=0.25)
+    assert areas.tolist() == [15000.0, 30000.0]
+    areas.sum().backward()
+    assert y.grad.tolist() == [0.25, 0.375, 0.125]
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_what_cancels_does_so_before_it_is_rounded(dtype):
+    x = np.linspace(0.05, 3.0, 60).astype(dtype)
+    wide = x.astype(np.float64)
+    assert_within_ulps(nt.tanhshrink(nt.tensor(x)).numpy(), wide - np.tanh(wide), 0.5 + 1e-3)
+    matrices = np.random.default_rng(0).normal(size=(20, 3, 3)).astype(dtype)
+    expected = np.linalg.matrix_power(matrices.astype(np.float64), 3)
+    assert_within_ulps(nt.matrix_power(nt.tensor(matrices), 3).numpy(), expected, 0.5 + 1e-2)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("transpose", [nt.conv_transpose1d, nt.conv_transpose2d])
+def test_a_transposed_convolution_and_its_bias_are_rounded_together(transpose, dtype):
+    rng = np.random.default_rng(0)
+    size = (9,) * (1 if transpose is nt.conv_transpose1d else 2)
+    kernel = (3,) * len(size)
+    x, weight = (rng.normal(size=shape).astype(dtype) for shape in ((8, 4, *size), (4, 6, *kernel)))
+    bias = (rng.normal(size=6) - 20.0).astype(dtype)
+    found = transpose(*map(nt.tensor, (x, weight, bias)))
+    assert found.dtype == dtype
+    expected = transpose(*(each.astype(np.float64) for each in (x, weight, bias)))
+    np.testing.assert_allclose(found.numpy().astype(float), expected, atol=0.51 * ulp_of(32.0, dtype))
+    assert_within_ulps(found.numpy()[np.abs(expected) > 1.0], expected[np.abs(expected) > 1.0], 0.51)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_functions_of_layers_are_rounded_once(dtype):
+    functional = nt.nn.functional
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 4, 6)).astype(dtype), rng.normal(size=(2, 4, 6)).astype(dtype)
+    calls = {
+        "softplus": lambda x, y: functional.softplus(x, 0.7),
+        "avg_pool2d": lambda x, y: functional.avg_pool2d(x, 2, divisor_override=3),
+        "dropout1d": lambda x, y: functional.dropout1d(x, 0.3, rng=0),
+        "dropout2d": lambda x, y: functional.dropout2d(x, 0.3, rng=0),
+        "cosine_similarity": functional.cosine_similarity,
+        "normalize": lambda x, y: functional.normalize(x),
+    }
+    for call in calls.values():
+        expected = np.asarray(call(*(each.astype(np.float64) for each in (x, y))))
+        found = call(nt.tensor(x), nt.tensor(y))
+        assert found.dtype == dtype
+        assert_within_ulps(found.numpy(), expected, 0.5 + 1e-2)
+    assert functional.cosine_similarity(nt.tensor(x), nt.tensor(y.astype(np.float32))).dtype == nt.float32
+
+
+# Gradients where the value has left the range: right, since they are within it.
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize(
+    ("function", "slopes"),
+    [
+        (nt.norm, [0.5] * 4),
+        (lambda x: nt.norm(x.reshape(2, 2), "fro"), [0.5] * 4),
+        (lambda x: nt.vector_norm(x, axis=0, ord=4), [0.25**0.75] * 4),
+        (lambda x: nt.hypot(x[0], x[1]), [0.5**0.5, 0.5**0.5, 0.0, 0.0]),
+        (lambda x: nt.std(x * half([1.0, -1.0, 1.0, -1.0], x.dtype), ddof=1) * 3.0, [0.75**0.5] * 4),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "value"), [(np.float16, 65504.0), (np.float32, 3e38), (np.float64, 1.7e308)])
+def test_a_norm_that_overflows_has_its_gradient(function, slopes, dtype, value):
+    x = nt.tensor(np.full(4, value, dtype), requires_grad=True)
+    with np.errstate(over="ignore"):
+        y = function(x)
+    assert y.dtype == dtype
+    assert np.isinf(y.item())
+    y.backward()
+    np.testing.assert_allclose(x.grad.numpy().astype(float), slopes, rtol=1e-3)
+    tangent = nt.jvp(function, (x.detach(),), (nt.ones_like(x),))[1] if dtype != np.float16 else None
+    if tangent is not None:
+        np.testing.assert_allclose(tangent.item(), sum(slopes), rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_only_what_overflows_is_scaled():
+    x = nt.tensor(np.array([[3e38, 3e38], [1e-45, 0.0], [3.0, 4.0], [np.inf, 1.0]], np.float32), requires_grad=True)
+    nt.norm(x, axis=1).sum().backward()
+    expected = [[0.5**0.5, 0.5**0.5], [0.0, 0.0], [0.6, 0.8], [np.nan, 0.0]]
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-6)

@@ -68,6 +68,14 @@ def assert_runs_apart(function, *tensors, tolerance=1e-12):
     return source
 
 
+def test_integers_beside_floats_are_floats_in_the_gradient():
+    x, weight = np.array([[3, 1, 2], [5, 0, 1]]), nt.tensor(np.ones(3), requires_grad=True, name="weight")
+    assert_runs_apart(lambda weight: (nt.rms_norm(x, 3, weight) ** 2).sum(), weight)
+    bias = nt.tensor(np.ones(2, np.float16), requires_grad=True, name="bias")
+    images, kernel = np.arange(8).reshape(1, 2, 4), np.ones((2, 2, 2))
+    assert_runs_apart(lambda bias: (nt.conv_transpose1d(images, kernel, bias) ** 2).sum(), bias, tolerance=1e-3)
+
+
 def draw(name, *shape, seed=0, dtype=np.float64):
     rng = np.random.default_rng(seed)
     return nt.tensor(rng.normal(size=shape).astype(dtype), requires_grad=True, name=name)

@@ -226,7 +226,9 @@ def _cast(op: Op, arrays: Sequence[Any], promoted: Sequence[int]) -> tuple[list[
             is_float_number = op.facts.to_float or isinstance(arrays[i], float)
             arrays[i] = _asarray(arrays[i], np.float64 if is_float_number else None)
         return arrays, None
-    working = target if op.facts.native_half else widened(target)
+    # Integers, and numbers of other floats, have digits that a half does not.
+    is_native = op.facts.native_half and all(getattr(arrays[i], "dtype", target) == target for i in positions)
+    working = target if is_native else widened(target)
     for i in positions:
         array = arrays[i]
         if type(array) in _NUMBERS and target in FLOAT_DTYPES:

@@ -17,6 +17,7 @@ from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from .._typing import Dtype
     from .op import Composite, Op
     from .reader import Reader
     from .record import Record
@@ -130,6 +131,8 @@ class Scope:
 
     #: Whether the scope gives ops operands of other dtypes.
     casts = False
+    #: What all ops get, inside of a function that is widened or lowered as a whole.
+    everything: "Dtype | None" = None
 
     def operands(self, op: "Op", operands: Sequence[Any]) -> tuple[Sequence[Any], bool]:
         """Return what an op gets for its operands, and whether it computes on half ones in float32."""

@@ -11,6 +11,7 @@ keyword-only, except those that mean the same by position in NumPy and PyTorch. 
 """
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
@@ -18,17 +19,18 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from .. import tree
+from .._typing import Dtype
 from .._typing import Rule as RuleFunction
-from ..dtypes import HALF_DTYPES, float32, float_beside, promote
+from ..dtypes import HALF_DTYPES, float32, float64, float_beside, promote, widened
 from ..errors import ArgumentError, OperandError
 from . import batching
 from .apply import apply
 from .binding import bind_params, fill_operands, take_out, takes_axis, with_spellings
-from .context import casting, peek
+from .context import casting, current, peek
 from .faces import binary, single, unary
 from .inplace import write_op
 from .op import NON_DIFFERENTIABLE, REQUIRED, Composite, Facts, Marker, Op, Structure, kinds_of
-from .value import Value
+from .value import Value, array_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -166,26 +168,30 @@ def discrete(
     return decorate
 
 
-def composed(*, rounds_once: bool = False, **facts: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def composed(
+    *, rounds_once: bool = False, promoted: tuple[str, ...] | None = None, **facts: Any
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Register a function that is made of ops, with the facts that tests and documents use.
 
     Args:
-        rounds_once: whether half operands are widened first and only the result is rounded, not that of each op.
+        rounds_once: whether half operands are widened first and only the result is rounded, not that of each op. A
+            function that computes with one op at most needs it not.
+        promoted: the arguments whose dtypes decide that of the result, and that `to_float` is about; all if not given.
         **facts: as in `Facts`.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        name = cast(Any, function).__name__.strip("_")
-        spelled = with_spellings(function)
-        face = _widened(spelled) if rounds_once else spelled
-        entry = Composite(name, face, Facts(**{"cost": _free, **_as_tuples(facts)}), spelled, rounds_once)
-        if entry.facts.to_float:
-            face = _floated(face)
-            entry = entry._replace(face=face)
-        if entry.facts.precision != "keep":
+        name = cast(Any, function).__name__
+        known = Facts(**{"cost": _free, **_as_tuples(facts)})
+        inner: Any = with_spellings(function)
+        if known.to_float:
+            inner = _floated(inner, promoted)
+        face = rounded_once(inner, promoted) if rounds_once else inner
+        entry = Composite(name.strip("_"), face, known, inner, promoted)
+        if known.precision != "keep":
             face = _cast_by_scopes(entry)
             entry = entry._replace(face=face)
-        return cast(Callable[P, R], _register(entry, face))
+        return cast(Callable[P, R], _register(entry, face, name.startswith("_")))
 
     return decorate
 
@@ -250,8 +256,8 @@ def _register(entry: Op | Composite, face: Callable[..., Any], is_internal: bool
     if entry.name in registry:
         raise TypeError(f"op {entry.name} is declared twice")
     registry[entry.name] = entry
-    # An op declared with a leading underscore is internal, or `face_of` makes another function its public one.
-    if isinstance(entry, Composite) or not is_internal:
+    # What is declared with a leading underscore is internal, or `face_of` makes another function its public one.
+    if not is_internal:
         _expose(entry, face)
     return face
 
@@ -341,34 +347,74 @@ def _single_face(op: Op) -> Callable[..., Any]:
     return face
 
 
-def _widened(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a composed function run in float32 on half operands and round its results once, at the end."""
+def rounded_once(
+    function: Callable[P, R], promoted: tuple[str, ...] | None = None, wide: Dtype = float32
+) -> Callable[P, R]:
+    """Let a function that is made of ops compute on half operands in a `wide` dtype and round its results at the end.
+
+    The dtype of the results is that of the `promoted` arguments together, of all if not given: only of halves alone
+    they are rounded.
+    """
+    chosen = _choose(function, promoted)
 
     @functools.wraps(function)
     def face(*args: P.args, **kwargs: P.kwargs) -> R:
-        halves = [x for x in tree.leaves((args, kwargs)) if getattr(x, "dtype", None) in HALF_DTYPES]
-        if not halves:
+        if not any(map(_holds_half, args)) and not (kwargs and any(map(_holds_half, kwargs.values()))):
             return function(*args, **kwargs)
-        target = promote([x.array if isinstance(x, Value) else x for x in halves])
-        wide_args, wide_kwargs = tree.map(
-            lambda x: x.astype(float32) if getattr(x, "dtype", None) in HALF_DTYPES else x, (args, kwargs)
-        )
+        caster = casting(current().scopes)
+        if caster is not None and caster.everything is not None:
+            return function(*args, **kwargs)  # All ops inside compute in that dtype, and so does what is around.
+        target = promote([array_of(x) for x in tree.leaves(chosen(args, kwargs)) if hasattr(x, "dtype")])
+        working = float64 if target == float64 else wide
+        wide_args, wide_kwargs = tree.map(lambda x: x.astype(working) if _is_half(x) else x, (args, kwargs))
         out = function(*wide_args, **wide_kwargs)
-        return cast(R, tree.map(lambda x: x.astype(target) if getattr(x, "dtype", None) == float32 else x, out))
+        if target not in HALF_DTYPES:
+            return out
+        return cast(R, tree.map(lambda x: x.astype(target) if getattr(x, "dtype", None) == working else x, out))
 
     return face
 
 
-def _floated(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a composed function get arrays of integers as floats, of the dtype of others beside them or the default."""
+def _choose(
+    function: Callable[..., Any], promoted: tuple[str, ...] | None
+) -> Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]:
+    """Return a function that picks the promoted ones of arguments; those without a name, as ``*xs``, are."""
+    code = cast(Any, inspect.unwrap(function)).__code__
+    names = code.co_varnames[: code.co_argcount]
+
+    def chosen(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        if promoted is None:
+            return [*args, *kwargs.values()]
+        named = {**dict(zip(names, args, strict=False)), **kwargs}
+        return [*(x for name, x in named.items() if name in promoted), *args[len(names) :]]
+
+    return chosen
+
+
+def _is_half(x: Any) -> bool:
+    return getattr(x, "dtype", None) in HALF_DTYPES
+
+
+def _holds_half(x: Any) -> bool:
+    return any(map(_is_half, tree.leaves(x))) if type(x) in (list, tuple, dict) else _is_half(x)
+
+
+def _floated(function: Callable[P, R], promoted: tuple[str, ...] | None) -> Callable[P, R]:
+    """Let a composed function get integers, of the `promoted` arguments, as floats: as wide as others are computed in.
+
+    Where there are no others it is the default dtype.
+    """
+    chosen = _choose(function, promoted)
 
     @functools.wraps(function)
     def face(*args: P.args, **kwargs: P.kwargs) -> R:
-        arrays = [x for x in (*args, *kwargs.values()) if isinstance(x, np.ndarray | Value)]
-        if not any(_is_whole(x) for x in arrays):
+        if not any(map(_is_whole, args)) and not (kwargs and any(map(_is_whole, kwargs.values()))):
             return function(*args, **kwargs)
-        dtype = float_beside(arrays)
-        args, kwargs = (tree.map(lambda x: x.astype(dtype) if _is_whole(x) else x, part) for part in (args, kwargs))
+        given = [x for x in chosen(args, kwargs) if isinstance(x, np.ndarray | Value)]
+        dtype = widened(float_beside(given))
+        # By identity: an argument stands in its own place.
+        whole = {id(x) for x in given if _is_whole(x)}
+        args, kwargs = (tree.map(lambda x: x.astype(dtype) if id(x) in whole else x, part) for part in (args, kwargs))
         return function(*args, **kwargs)
 
     return face

@@ -389,5 +389,5 @@ class Composite(NamedTuple):
     facts: Facts
     #: The function as it was written, with other spellings of its arguments: what the face runs.
     function: Callable[..., Any]
-    #: Whether half operands are widened first and only the result is rounded.
-    rounds_once: bool = False
+    #: The arguments whose dtypes decide that of the result; None for all.
+    promoted: tuple[str, ...] | None = None

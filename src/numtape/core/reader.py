@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .._typing import NDArray
-from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
+from .._typing import Dtype, NDArray
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, float64, widened
 from ..kernels.halves import to_float32
 from .apply import PICK, new_record
 from .context import FREED, casting, current, entered, without_casts
@@ -81,7 +81,7 @@ class Reader:
             self._restorer.drop(record)
 
     def operand(self, record: Record, position: int) -> Any:
-        """Return the value of an input, as rules want it if half; raise if it is gone or was overwritten."""
+        """Return the value of an input, as rules want it; raise if it is gone or was overwritten."""
         link: Any = record.inputs[position]
         kind = type(link)
         if kind is Record:
@@ -91,18 +91,21 @@ class Reader:
             if type(array) is not _ndarray:
                 array = self._missing(record, link)
             if self.cls is not None:
-                return for_rule(record, wrap(self.cls, array, link, link.version))
+                return for_rule(record, wrap(self.cls, array, link, link.version), position)
         elif isinstance(link, Value):
             if link.version is not None:
                 check_stamp(record, position, link.version, stamp_at(record, position))
             if self.cls is not None:
-                return for_rule(record, link)
+                return for_rule(record, link, position)
             array = link.array
         elif kind is Gone:
             raise_freed(record)
+        elif kind is _ndarray:
+            array = link
         else:
             return link
-        return array if array.dtype not in HALF_DTYPES else for_rule(record, array)
+        dtype = array.dtype
+        return array if dtype is float32 or dtype is float64 else for_rule(record, array, position)
 
     def output(self, record: Record) -> Any:
         """Return the output of a record."""
@@ -142,8 +145,24 @@ class Reader:
         return tuple(self.operand(record, i) for i in range(len(record.inputs)))
 
 
-def for_rule(record: Record, x: Any) -> Any:
-    """Return an array or a tensor as the rules of a record read it: halves in float32, unless these can do without."""
-    if x.dtype not in HALF_DTYPES or record.op.facts.native_half_rules:
-        return x
-    return to_float32(x) if type(x) is _ndarray else x.astype(float32)
+def for_rule(record: Record, x: Any, position: int | None = None) -> Any:
+    """Return an operand, or the output (without a position), as the rules of a record read it.
+
+    Halves are float32, unless the rules can do without; integers are floats where the forward saw them as such.
+    """
+    if x.dtype in HALF_DTYPES:
+        if record.op.facts.native_half_rules:
+            return x
+        return to_float32(x) if type(x) is _ndarray else x.astype(float32)
+    return x.astype(rule_dtype(record)) if is_promoted_integer(record, x, position) else x
+
+
+def is_promoted_integer(record: Record, x: Any, position: int | None) -> bool:
+    """Say whether the forward of a record saw an operand of integers as floats, beside others that are."""
+    op = record.op
+    return x.dtype.kind in "biu" and position is not None and (op.is_variadic or position in op.promoted)
+
+
+def rule_dtype(record: Record) -> Dtype:
+    """Return the dtype that the rules of a record compute in."""
+    return widened(record.dtype[0] if isinstance(record.dtype, list) else record.dtype)

@@ -188,14 +188,14 @@ class ReplayReader(Reader):
                 pass
 
     def operand(self, record: Record, position: int) -> Any:
-        """Return the value of an input, as rules want it if half."""
+        """Return the value of an input, as rules want it."""
         link = record.inputs[position]
         if type(link) is not Record:
             obstacle = find_obstacle(record, position)
             if obstacle is not None:
                 raise ObstacleMet(obstacle)
             if type(link) is Gone:
-                return for_rule(record, _plain(link))
+                return for_rule(record, _plain(link), position)
         return super().operand(record, position)
 
     def _missing(self, reader: Record, maker: Record) -> Any:

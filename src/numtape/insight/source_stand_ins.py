@@ -46,10 +46,20 @@ def convolve(
 
 
 def convolve_input(
-    y: NDArray, weight: NDArray, size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
+    y: NDArray,
+    weight: NDArray,
+    size: Ints,
+    stride: Ints,
+    padding: Pairs,
+    dilation: Ints,
+    groups: int,
+    bias: NDArray | None = None,
 ) -> NDArray:
-    """Return the transpose of a convolution by its input."""
-    return kernels.conv_input(wide(y), wide(weight), size, stride, padding, dilation, groups).astype(y.dtype)
+    """Return the transpose of a convolution by its input, plus bias."""
+    out = kernels.conv_input(wide(y), wide(weight), size, stride, padding, dilation, groups)
+    if bias is not None:
+        out = out + wide(bias).reshape(-1, *(1,) * len(size))
+    return out.astype(y.dtype)
 
 
 def convolve_weight(

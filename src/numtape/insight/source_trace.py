@@ -15,6 +15,7 @@ from ..core.apply import PICK, as_operand, compute
 from ..core.context import Past, entered
 from ..core.graph import collect, raise_streamed
 from ..core.op import Op
+from ..core.reader import is_promoted_integer, rule_dtype
 from ..core.recompute import raise_freed
 from ..core.record import Gone, Link, Record
 from ..core.reverse import accumulate, fit, pull
@@ -249,7 +250,9 @@ class _Reader:
 
     def operand(self, record: Record, position: int) -> Any:
         value = self.trace.operand(record, position)
-        if not record.op.facts.native_half_rules:
+        if isinstance(value, Traced) and is_promoted_integer(record, value, position):
+            value = value.astype(rule_dtype(record))
+        elif not record.op.facts.native_half_rules:
             value = self.trace.widened(value)
         is_constant = isinstance(value, Traced) and value.step is None and not record.needs >> position & 1
         return value.content if self.is_exact and is_constant else value

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype, NDArray
-from ..dtypes import HALF_DTYPES, bfloat16, float32
+from ..dtypes import HALF_DTYPES, bfloat16, float32, widened
 from ..errors import ArgumentError, MissingExtraError
 from . import convolution as plain
 from .convolution import Convolution, Ints, Pairs
 from .forks import loading
-from .halves import to_float32, to_half
+from .halves import converted, to_float32, to_half
 from .views import aligned
 
 #: Multiplications in a product, from which on oneDNN gains what calling it through ctypes costs (10 us). It is also
@@ -218,9 +218,23 @@ def conv(
 
 
 def conv_input(
-    y: NDArray, weight: NDArray, size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
+    y: NDArray,
+    weight: NDArray,
+    size: Ints,
+    stride: Ints,
+    padding: Pairs,
+    dilation: Ints,
+    groups: int,
+    bias: NDArray | None = None,
 ) -> NDArray:
-    """Return the transpose of `conv` by its input, which has the given size."""
+    """Return the transpose of `conv` by its input, which has the given size, plus `bias`."""
+    if bias is not None:
+        # In float32 throughout: a product of halves would be rounded before the bias is added.
+        working = widened(y.dtype)
+        y_wide, weight_wide, bias_wide = (converted(operand, working) for operand in (y, weight, bias))
+        total = conv_input(y_wide, weight_wide, size, stride, padding, dilation, groups)
+        total += bias_wide.reshape(-1, *(1,) * len(size))
+        return converted(total, y.dtype)
     x_shape = (len(y), weight.shape[1] * groups, *size)
     what = Convolution(x_shape, weight.shape, y.shape, y.dtype, stride, padding, dilation, groups)
     done = _by_onednn("conv_input", what.work(), LEAST_CONVOLUTION, what, y, weight)

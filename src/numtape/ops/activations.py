@@ -9,7 +9,7 @@ from .._typing import Array, NDArray
 from ..core.declare import composed, elementwise
 from ..errors import ArgumentError, AxisError, ShapeError
 from ..kernels import erf as kernels
-from .arithmetic import abs, sub
+from .arithmetic import abs
 from .bounds import minimum
 from .exponential import _bell as bell
 from .exponential import _logistic as logistic
@@ -334,15 +334,27 @@ def logsigmoid(x: Array, /) -> Array:
     return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
 
 
-@composed(reference=lambda x: x - np.tanh(x), samples=lambda: unary_samples())
-def tanhshrink(x: Array) -> Array:
+def _tanhshrink_partial(g: Array, x: Array) -> Array:
+    # d (x - tanh(x)) = tanh(x)^2 dx
+    t = tanh(x)
+    return g * (t * t)
+
+
+@elementwise(
+    partials={"x": _tanhshrink_partial},
+    flops=9,
+    to_float=True,
+    reference=lambda x: x - np.tanh(x),
+    samples=lambda: unary_samples(),
+)
+def tanhshrink(x: Array, /) -> Array:
     """Return ``x - tanh(x)``, elementwise.
 
     Example:
         >>> nt.tanhshrink(np.array([0.0, 1.0]))
         array([0.        , 0.23840584])
     """
-    return sub(x, tanh(x))
+    return x - np.tanh(x)
 
 
 def _glu_reference(x: Array, axis: int = -1) -> Array:
@@ -351,6 +363,7 @@ def _glu_reference(x: Array, axis: int = -1) -> Array:
 
 
 @composed(
+    rounds_once=True,
     reference=_glu_reference,
     samples=lambda: [
         sample(values(4)),

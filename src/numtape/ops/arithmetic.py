@@ -16,6 +16,7 @@ from .bounds import maximum as maximum
 from .bounds import minimum as minimum
 from .comparisons import equal, isfinite, logical_and
 from .exponential import log
+from .overflowing import overflows, scaled_down
 from .rounding import ceil as ceil
 from .rounding import floor as floor
 from .rounding import floor_divide as floor_divide
@@ -327,12 +328,22 @@ def pow(a: Array, b: Array, /) -> Array:
     return np.power(a, b)
 
 
+def _hypot_partial(g: Array, side: Array, other: Array, out: Array) -> Array:
+    if overflows(out):
+        small, other = scaled_down(side, other)
+        is_large = equal(out, np.inf)
+        out = where(is_large, hypot(small, other), out)
+        side = where(is_large, small, side)
+    # At (0, 0), where the derivative does not exist, the quotient is 0.
+    is_zero = equal(out, 0.0)
+    return g * where(is_zero, 0.0, side / where(is_zero, 1.0, out))
+
+
 @elementwise(
     np.hypot,
-    # At (0, 0), where the derivative does not exist, the quotient is 0.
     partials={
-        "a": lambda g, a, out: g * where(equal(out, 0.0), 0.0, a / where(equal(out, 0.0), 1.0, out)),
-        "b": lambda g, b, out: g * where(equal(out, 0.0), 0.0, b / where(equal(out, 0.0), 1.0, out)),
+        "a": lambda g, a, b, out: _hypot_partial(g, a, b, out),
+        "b": lambda g, a, b, out: _hypot_partial(g, b, a, out),
     },
     flops=8,
     to_float=True,

@@ -92,6 +92,8 @@ def _shape_mismatch(name: str, prediction: str) -> Any:
 
 
 @composed(
+    to_float=True,
+    rounds_once=True,
     precision="widen",
     also=("binary_cross_entropy", "bce"),
     reference=reduced(_bce_reference),
@@ -178,6 +180,8 @@ def _with_logits_reference(logits: Array, target: Array, weight: Array = None, p
 
 
 @composed(
+    to_float=True,
+    rounds_once=True,
     precision="widen",
     also=("binary_cross_entropy_with_logits", "bce_with_logits"),
     reference=reduced(_with_logits_reference),
@@ -243,6 +247,7 @@ def _signs(*shape: int) -> Any:
 
 @composed(
     to_float=True,
+    rounds_once=True,
     precision="widen",
     also=("hinge",),
     kinks="where target * prediction is 1; the derivative there is taken as 0",

@@ -164,6 +164,7 @@ def _one_sided(f: Array, f1: Array, f2: Array, a: Array, b: Array) -> Array:
 
 @composed(
     to_float=True,
+    rounds_once=True,
     numpy=np.gradient,
     samples=lambda: [
         sample(values(5)),
@@ -317,6 +318,7 @@ def _cumulative_reference(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, 
 
 @composed(
     to_float=True,
+    rounds_once=True,
     precision="widen",
     reference=_cumulative_reference,
     samples=lambda: [

@@ -12,7 +12,7 @@ from ..core.declare import differentiable, face_of, linear
 from ..core.op import Op, Structure, same
 from ..core.value import Lifted, Value, wrap
 from ..core.write import link_version
-from ..dtypes import as_dtype, float64, is_float
+from ..dtypes import as_dtype, float64, is_float, widened
 from .samples import SHAPES, sample, values
 
 
@@ -126,10 +126,11 @@ def alias(x: Array, /) -> Array:
 
 
 def in_dtype_of(like: Array, given: Array) -> Array:
-    """Return integers, and lists of numbers, in the dtype of a float operand beside them; all else as it is."""
+    """Return integers, and lists of numbers, in the dtype that a float operand beside them is computed in."""
     dtype = getattr(like, "dtype", None)
     if dtype is None or not is_float(dtype):
         return given
+    dtype = widened(dtype)
     if not hasattr(given, "dtype"):
         return np.asarray(given, dtype)
     return given if is_float(given.dtype) else cast(given, dtype)

@@ -14,6 +14,7 @@ from ..core.value import Value
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from .arithmetic import div, neg
 from .bounds import maximum
+from .casting import in_dtype_of
 from .exponential import log
 from .loss_reductions import check_reduction, reduce
 from .rectifiers import as_constant, as_number
@@ -311,6 +312,7 @@ def _nll_reference(log_probs: Array, target: Array, **params: Any) -> Array:
 @composed(
     also=("nll",),
     rounds_once=True,
+    promoted=("log_probs",),
     precision="widen",
     reference=_nll_reference,
     samples=lambda: _class_samples("nll_loss", "log_probs", "label_smoothing"),
@@ -365,6 +367,8 @@ def _distributions(*shape: int) -> Any:
 
 
 @composed(
+    rounds_once=True,
+    promoted=("logits", "target"),
     precision="widen",
     also=("cross_entropy",),
     kinks="with from_logits=False, where a probability is that small that it is clipped",
@@ -428,6 +432,7 @@ def cross_entropy_loss(
         array([0.12692801, 2.12692801])
     """
     logits, target = as_arrays(logits, target)
+    logits = in_dtype_of(target, logits)
     check_reduction("cross_entropy_loss", reduction)
     label_smoothing = as_number("cross_entropy_loss", "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:

@@ -124,16 +124,21 @@ def _triples(x: Shape, weight: Shape, groups: int, **params: Any) -> tuple[NDArr
     return inputs, weights, (sample * weight[0] + outputs)[..., None] * count + window
 
 
+def _bias_terms(out: Shape) -> Terms:
+    sample, channel, place = np.ogrid[: out[0], : out[1], : math.prod(out[2:])]
+    return Terms((sample * out[1] + channel) * math.prod(out[2:]) + place, {2: channel})
+
+
 def _conv_terms(out: Shape, x: Shape, weight: Shape, bias: Shape = (), **params: Any) -> list[Terms]:
     inputs, weights, outputs = _triples(x, weight, **params)
-    sample, channel, place = np.ogrid[: out[0], : out[1], : math.prod(out[2:])]
-    shift = Terms((sample * out[1] + channel) * math.prod(out[2:]) + place, {2: channel})
-    return [Terms(outputs, {0: inputs, 1: weights}), shift]
+    return [Terms(outputs, {0: inputs, 1: weights}), _bias_terms(out)]
 
 
-def _conv_input_terms(out: Shape, x: Shape, weight: Shape, size: Ints, **params: Any) -> list[Terms]:
+def _conv_input_terms(
+    out: Shape, x: Shape, weight: Shape, bias: Shape = (), *, size: Ints, **params: Any
+) -> list[Terms]:
     inputs, weights, outputs = _triples(out, weight, **params)
-    return [Terms(inputs, {0: outputs, 1: weights})]
+    return [Terms(inputs, {0: outputs, 1: weights}), _bias_terms(out)]
 
 
 def _conv_weight_terms(out: Shape, x: Shape, y: Shape, kernel: Ints, **params: Any) -> list[Terms]:
@@ -158,24 +163,32 @@ def _conv_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params
         out = _unfold_channels(out, size, 1)
     else:
         out = conv(x, weight, **params)
+    return _with_bias(out, bias, len(weight.shape) - batched[1] - 2, batched[2])
+
+
+def _with_bias(out: Array, bias: Array, rank: int, is_batched: bool) -> Array:
+    """Add a bias, or a batch of them, to a batch of convolutions."""
     if bias is None:
         return out
-    ones = (1,) * (len(weight.shape) - batched[1] - 2)
-    return out + bias.reshape((bias.shape[0], 1, bias.shape[1], *ones) if batched[2] else (bias.shape[0], *ones))
+    ones = (1,) * rank
+    return out + bias.reshape((bias.shape[0], 1, bias.shape[1], *ones) if is_batched else (bias.shape[0], *ones))
 
 
 def _conv_input_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
-    x, weight = operands
-    groups = params["groups"]
+    x, weight, bias = operands
+    groups, size = params["groups"], weight.shape[0]
     if batched[0] and not batched[1]:
-        return _unfold(conv_input(_fold(x), weight, **params), x.shape[0])
-    size = weight.shape[0]
-    if not batched[0]:
+        out = _unfold(conv_input(_fold(x), weight, **params), x.shape[0])
+    elif batched[0]:
+        out = conv_input(_fold_channels(x, 1), _fold(weight), **{**params, "groups": size * groups})
+        out = _unfold_channels(out, size, 1)
+    elif batched[1]:
         each = weight.swapaxes(0, 1)
         each = each.reshape((each.shape[0], size * each.shape[2], *each.shape[3:]))
-        return _unfold_channels(conv_input(x, each, **params), size, groups)
-    out = conv_input(_fold_channels(x, 1), _fold(weight), **{**params, "groups": size * groups})
-    return _unfold_channels(out, size, 1)
+        out = _unfold_channels(conv_input(x, each, **params), size, groups)
+    else:
+        out = conv_input(x, weight, **params)
+    return _with_bias(out, bias, len(weight.shape) - batched[1] - 2, batched[2])
 
 
 def _conv_weight_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
@@ -322,10 +335,24 @@ def _input_by_weight(
     return conv_weight(g, x, kernel=kernel, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
-@linear(
+def _input_push_x(
+    t: Array, weight: Array, size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
+) -> Array:
+    return conv_input(t, weight, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+def _input_push_weight(
+    t: Array, x: Array, size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
+) -> Array:
+    return conv_input(x, t, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+@differentiable(
     # By x, the transpose of conv's transpose.
-    transposes={"x": _push_x, "weight": _input_by_weight},
-    cost=lambda out, x, weight, **params: 2 * math.prod(x) * math.prod(weight[1:]),
+    vjps={"x": _push_x, "weight": _input_by_weight, "bias": _by_bias},
+    jvps={"x": _input_push_x, "weight": _input_push_weight, "bias": _push_bias},
+    linear=frozenset(("x", "weight")),
+    cost=lambda out, x, weight, *bias, **params: 2 * math.prod(x) * math.prod(weight[1:]),
     structure=Structure.TERMS,
     terms=_conv_input_terms,
     precision="lower",
@@ -335,6 +362,10 @@ def _input_by_weight(
         *(
             sample(values(*_out_shape(x, w, params)), values(*w, seed=1), size=x[2:], **params)
             for x, w, params in _primitive_samples()
+        ),
+        sample(values(2, 3, 2, 3), values(3, 2, 2, 2, seed=1), values(2, seed=2), size=(3, 4), **_PLAIN),
+        sample(
+            values(2, 4, 2, 2), values(4, 1, 2, 2, seed=1), values(2, seed=2), size=(3, 3), **{**_PLAIN, "groups": 2}
         ),
         rejected(
             ShapeError,
@@ -348,13 +379,23 @@ def _input_by_weight(
     ],
 )
 def conv_input(
-    x: Array, weight: Array, /, *, size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
+    x: Array,
+    weight: Array,
+    bias: Array = None,
+    /,
+    *,
+    size: Ints,
+    stride: Ints,
+    padding: Pairs,
+    dilation: Ints,
+    groups: int,
 ) -> Array:
     """Return the transpose of `conv` by its input: the gradient of the input from that of the output.
 
     Args:
         x: of the shape of conv's output.
         weight: of shape (channels of x, out channels / groups, *kernel), as conv had it.
+        bias: of shape (out channels,), or None.
         size: the size of conv's input, and of the result.
         stride: as for `conv`, like the rest.
         padding: (before, after) for each axis; the result is without it.
@@ -374,7 +415,9 @@ def conv_input(
             f"{name}: x has shape {x.shape} and weight has shape {weight.shape}; an output of size {size} takes an "
             f"input of size {expected}."
         )
-    return providers.conv_input(x, weight, size, stride, padding, dilation, groups)
+    if bias is not None:
+        check_bias(name, bias, weight.shape[1] * groups)
+    return providers.conv_input(x, weight, size, stride, padding, dilation, groups, bias)
 
 
 def _weight_by_x(

@@ -207,6 +207,7 @@ class QRResult(NamedTuple):
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     kinks="where the first columns are linearly dependent",
     numpy=np.linalg.qr,

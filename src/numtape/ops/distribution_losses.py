@@ -135,6 +135,7 @@ def _gaussian_reference(prediction: Array, target: Array, var: Array, eps: float
 
 
 @composed(
+    to_float=True,
     also=("gaussian_nll",),
     rounds_once=True,
     precision="widen",

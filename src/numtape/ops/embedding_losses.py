@@ -116,6 +116,7 @@ def _triplet_reference(
 
 
 @composed(
+    to_float=True,
     also=("triplet_margin_loss", "triplet"),
     rounds_once=True,
     precision="widen",

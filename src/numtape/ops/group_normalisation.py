@@ -25,6 +25,7 @@ def _group_reference(x: Array, num_groups: int, weight: Array = None, bias: Arra
 
 
 @composed(
+    to_float=True,
     rounds_once=True,
     precision="widen",
     reference=_group_reference,
@@ -90,6 +91,7 @@ def group_norm(x: Array, num_groups: int, weight: Array = None, bias: Array = No
 
 
 @composed(
+    to_float=True,
     rounds_once=True,
     precision="widen",
     reference=lambda x, weight=None, bias=None, eps=1e-5: _group_reference(x, x.shape[1], weight, bias, eps),

@@ -1,15 +1,16 @@
 """Pseudoinverses, least squares, powers and norms of matrices."""
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from .._typing import Array, NDArray
 from ..core import batching
-from ..core.declare import composed, differentiable, face_of, numpy_faces
+from ..core.declare import composed, differentiable, face_of, numpy_faces, rounded_once
 from ..core.op import Structure
 from ..core.value import Value, array_of
-from ..dtypes import is_float, widened
+from ..dtypes import float64, is_float, widened
 from ..errors import ArgumentError, ShapeError
 from .matrices import matmul
 from .norms import norm
@@ -116,6 +117,8 @@ def _lstsq_reference(a: Any, b: Any) -> Any:
 
 
 @composed(
+    to_float=True,
+    rounds_once=True,
     precision="widen",
     reference=_lstsq_reference,
     samples=lambda: [
@@ -177,6 +180,7 @@ numpy_faces[np.linalg.lstsq] = _numpy_lstsq
 
 
 @composed(
+    rounds_once=True,
     precision="widen",
     numpy=np.linalg.matrix_power,
     samples=lambda: [
@@ -272,6 +276,11 @@ def matrix_norm(x: Array, ord: Any = "fro", keepdims: bool = False) -> Array:
         raise ArgumentError(f"matrix_norm: ord is {ord!r}; norms are {', '.join(map(repr, _ORDERS))}.")
     if ord not in ("nuc", 2, -2):
         return norm(x, ord, (-2, -1), keepdims)
+    return _norm_of_singular_values(x, ord, keepdims)
+
+
+@functools.partial(rounded_once, wide=float64)
+def _norm_of_singular_values(x: Array, ord: Any, keepdims: bool) -> Array:
     s = svdvals(x)
     out = total(s, axis=-1) if ord == "nuc" else s[..., 0 if ord == 2 else -1]
     return out[..., None, None] if keepdims else out

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array
+from ..dtypes import widened
 from ..errors import ArgumentError, ShapeError
 from .reductions import mean, sum
 from .samples import SHAPES, rejected, sample, values
@@ -32,10 +33,10 @@ def check_same_shape(name: str, **operands: Array) -> None:
 
 
 def as_pair(prediction: Array, target: Array) -> tuple[Array, Array]:
-    """Return a prediction and its target as arrays or tensors; integers beside floats become floats of their dtype."""
+    """Return a prediction and its target as arrays or tensors; integers become floats, as wide as computing is."""
     prediction, target = as_arrays(prediction, target)
     if target.dtype.kind in "biu" and prediction.dtype.kind not in "biu":
-        target = target.astype(prediction.dtype)
+        target = target.astype(widened(prediction.dtype))
     return prediction, target
 
 

@@ -77,6 +77,7 @@ def mse_loss(prediction: Array, target: Array, /, reduction: str = "mean") -> Ar
 
 @composed(
     to_float=True,
+    rounds_once=True,
     precision="widen",
     also=("l1",),
     kinks="where prediction equals target; the derivative there is taken as 0",
@@ -134,6 +135,7 @@ def _check_not_negative(name: str, parameter: str, value: float) -> None:
 
 @composed(
     to_float=True,
+    rounds_once=True,
     precision="widen",
     also=("huber",),
     reference=reduced(lambda prediction, target, delta=1.0: _bend_reference(prediction - target, delta)),
@@ -175,6 +177,7 @@ def _smooth_l1_reference(prediction: Array, target: Array, beta: float = 1.0) ->
 
 @composed(
     to_float=True,
+    rounds_once=True,
     precision="widen",
     also=("smooth_l1",),
     reference=reduced(_smooth_l1_reference),

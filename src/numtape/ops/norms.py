@@ -1,5 +1,6 @@
 """Norms of vectors and matrices."""
 
+import functools
 import math
 from typing import Any
 
@@ -7,13 +8,14 @@ import numpy as np
 
 from .._typing import Array, Axis, NDArray
 from ..core import batching
-from ..core.declare import composed, differentiable
+from ..core.declare import composed, differentiable, rounded_once
 from ..core.op import Structure
+from ..dtypes import float64
 from ..errors import ArgumentError, OperandError, ShapeError
 from ..kernels.half_sums import HALVES, rounded
 from ..kernels.sums import add_reduce
 from .arithmetic import abs, sign
-from .casting import cast
+from .overflowing import overflows, scaled_down
 from .reductions import axis_out_of_bounds, max, min, positive_axes, restore_axes, share_among_ties, sum
 from .samples import rejected, sample, values
 from .searches import any
@@ -33,6 +35,11 @@ def _slope(weight: Array, x: Array, out: Array, ord: float, axis: Axis) -> Array
         return weight * sign(x)
     if math.isinf(ord):
         return share_among_ties(weight, abs(x), out, axis) * sign(x)
+    if overflows(out):
+        (small,) = scaled_down(x)
+        is_large = out == np.inf
+        out = where(is_large, vector_norm(small, ord=ord, axis=axis, keepdims=True), out)
+        x = where(is_large, small, x)
     is_zero = out < np.finfo(out.dtype).tiny  # Or so small that nothing can be divided by it.
     safe = where(is_zero, 1.0, out)
     if ord == 2:
@@ -163,9 +170,8 @@ def vector_norm(x: Array, /, ord: float = 2, axis: Axis = None, keepdims: bool =
     return add_reduce(size ** float(ord), axis, keepdims) ** (1.0 / float(ord))
 
 
+@functools.partial(rounded_once, wide=float64)
 def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
-    if ord in (None, "fro", "f"):
-        return vector_norm(x, axis=axes, keepdims=keepdims)
     if ord in (2, -2, "nuc"):
         ndim = len(np.shape(x))
         rows, columns = positive_axes(axes, ndim)
@@ -175,11 +181,8 @@ def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> A
         matrices = permute(x, (*others, rows, columns))
         # The norm of zeros is a minimum, although singular vectors have a direction there too.
         matrices = where(any(matrices != 0.0, axis=(-2, -1), keepdims=True), matrices, 0.0)
-        is_half = matrices.dtype in HALVES
-        # Singular values of halves are rounded once, after they are summed.
-        s = svdvals(cast(matrices, np.float64) if is_half else matrices)
+        s = svdvals(matrices)
         out = sum(s, axis=-1) if ord == "nuc" else s[..., 0 if ord == 2 else -1]
-        out = cast(out, matrices.dtype) if is_half else out
         kept = tuple(1 if i in (rows, columns) else n for i, n in enumerate(np.shape(x)))
         return reshape(out, kept) if keepdims else out
     if ord not in (1, -1, np.inf, -np.inf):
@@ -274,4 +277,6 @@ def norm(x: Array, ord: Any = None, axis: Axis = None, keepdims: bool = False) -
         raise ArgumentError(
             f"norm: axis is {axis}; it is one axis (vectors) or two axes (matrices). vector_norm takes any number."
         )
+    if ord in (None, "fro", "f"):
+        return vector_norm(x, axis=axes, keepdims=keepdims)
     return _matrix_norm(x, ord, axes, keepdims)

@@ -89,6 +89,8 @@ def _levels(name: str, q: Any, most: int) -> Any:
 
 @composed(
     to_float=True,
+    rounds_once=True,
+    promoted=("x",),
     kinks=_KINKS,
     numpy=np.quantile,
     samples=lambda: _quantile_samples("quantile", 0.2, 0.5, np.array([0, 0.3, 1]).tolist(), 1.5, 1),
@@ -111,6 +113,8 @@ def quantile(x: Array, q: Any, axis: Axis = None, *, keepdims: bool = False) -> 
 
 @composed(
     to_float=True,
+    rounds_once=True,
+    promoted=("x",),
     kinks=_KINKS,
     numpy=np.percentile,
     samples=lambda: _quantile_samples("percentile", 20, 50, [0, 30, 100], 150, 100),
@@ -127,6 +131,7 @@ def percentile(x: Array, q: Any, axis: Axis = None, *, keepdims: bool = False) -
 
 @composed(
     to_float=True,
+    rounds_once=True,
     kinks=_KINKS,
     numpy=np.median,
     samples=lambda: [

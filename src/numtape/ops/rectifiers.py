@@ -112,6 +112,7 @@ def _prelu_reference(x: Array, weight: Array) -> Array:
 
 
 @composed(
+    rounds_once=True,
     kinks="at 0, where the derivative is taken as weight",
     reference=_prelu_reference,
     samples=lambda: [

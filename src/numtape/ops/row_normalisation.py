@@ -7,6 +7,7 @@ import numpy as np
 
 from .._typing import Array, NDArray
 from ..core.declare import composed, differentiable
+from ..dtypes import float_beside
 from ..errors import ShapeError
 from ..kernels.sums import add_reduce, weighted_sum
 from .rectifiers import as_number
@@ -324,5 +325,5 @@ def rms_norm(x: Array, normalized_shape: Any, weight: Array = None, eps: float |
     x = as_array(x)
     axes = _normalized_axes("rms_norm", x, normalized_shape, weight=weight)
     if eps is None:
-        eps = float(np.finfo(np.float64 if x.dtype == np.float64 else np.float32).eps)
+        eps = float(np.finfo(np.float64 if float_beside((x, weight)) == np.float64 else np.float32).eps)
     return _rms_normalise(x, weight, axes=axes, eps=as_number("rms_norm", "eps", eps))

@@ -13,6 +13,7 @@ from ..core.value import array_of
 from ..errors import ArgumentError, ShapeError
 from ..kernels.sums import add_reduce
 from .casting import in_dtype_of
+from .overflowing import overflows, scaled_down
 from .reductions import (
     axis_out_of_bounds,
     mean,
@@ -119,6 +120,11 @@ def _std_slope(
 ) -> Array:
     # d std = sum((x - mean) dx) / ((n - ddof) std), and 0 where std is 0.
     out = restore_axes(out, x.shape, axis, keepdims)
+    if overflows(out):
+        (small,) = scaled_down(x)
+        is_large = out == np.inf
+        out = where(is_large, std(small, axis=axis, ddof=ddof, keepdims=True, correction=correction), out)
+        x = where(is_large, small, x)
     is_zero = out == 0.0
     scale = weight / (where(is_zero, 1.0, out) * _freedom("std", x.shape, axis, ddof, correction))
     return (x - mean(x, axis=axis, keepdims=True)) * where(is_zero, 0.0, scale)
@@ -252,6 +258,7 @@ def nanmean(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 @composed(
+    to_float=True,
     rounds_once=True,
     precision="widen",
     numpy=np.average,

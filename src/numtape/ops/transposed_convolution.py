@@ -6,12 +6,9 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, NDArray
-from ..core.context import casting, current
 from ..core.declare import composed
-from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, ShapeError
-from .casting import cast
-from .convolution_core import check_bias, conv_input
+from .convolution_core import conv_input
 from .samples import rejected, sample, values
 from .windows import PerAxis, kernel_size, per_axis, with_batch
 
@@ -49,14 +46,7 @@ def _convolve_transposed(
         )
     # Extra elements at the end are padding that is not cut off there.
     around = tuple((p, p - e) for p, e in zip(pads, extra, strict=True))
-    out = conv_input(x, weight, size=size, stride=steps, padding=around, dilation=dilations, groups=groups)
-    if bias is not None:
-        bias = bias if hasattr(bias, "shape") else np.asarray(bias)
-        check_bias(name, bias, out.shape[1])
-        total = out + bias.reshape((out.shape[1], *(1,) * rank))
-        # Autocast lowers the product, as it does that of `conv2d`; its sum with a float32 bias is rounded again.
-        is_lowered = out.dtype in HALF_DTYPES and total.dtype == float32 and casting(current().scopes) is not None
-        out = cast(total, out.dtype) if is_lowered else total
+    out = conv_input(x, weight, bias, size=size, stride=steps, padding=around, dilation=dilations, groups=groups)
     return out.reshape(out.shape[1:]) if is_single else out
 
 

@@ -10,12 +10,12 @@ import numpy as np
 from ..core.apply import PICK
 from ..core.context import entered
 from ..core.graph import collect
-from ..core.reader import Reader
+from ..core.reader import Reader, for_rule
 from ..core.recompute import Made, is_at_hand, run_again
 from ..core.record import Gone, Link, Record, call_site, link_name
 from ..core.reverse import Cotangents, accumulate, fit, pull
 from ..core.value import Value, array_of
-from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32
+from ..dtypes import FLOAT_DTYPES, HALF_DTYPES
 from ..errors import NumtapeError
 from ..ops.casting import CAST
 
@@ -105,11 +105,10 @@ class _MadeReader(Reader):
         self._made = made
 
     def operand(self, record: Record, position: int) -> Any:
-        """Return the value of an input, widened if half."""
+        """Return the value of an input, as rules want it."""
         link = record.inputs[position]
         if type(link) is Gone and link.operand is not None:
-            array = array_of(link.operand)
-            return array.astype(float32) if array.dtype in HALF_DTYPES else array
+            return for_rule(record, array_of(link.operand), position)
         return super().operand(record, position)
 
     def _missing(self, reader: Record, maker: Record) -> Any:

@@ -90,7 +90,6 @@ class Casting(Scope):
         #: The precision of ops that have another than their own here, by name.
         self.overrides = overrides
         self.copies = CastArrays() if copies is None else copies
-        #: What all ops get, inside of a function that is widened or lowered as a whole.
         self.everything = everything
         self._targets: dict[Op, Dtype | None] = {}
 
@@ -115,10 +114,11 @@ class Casting(Scope):
             if isinstance(operands[i], list | tuple):
                 replaced[i] = as_operand(op, operands[i], i, operands)
         given = [i for i in positions if getattr(replaced[i], "ndim", None) is not None]
-        if any(replaced[i].dtype not in _CASTABLE and replaced[i].ndim for i in given):
+        if target is float32:
+            if not any(isinstance(x, Lifted) for x in operands):
+                return replaced, True
+        elif any(replaced[i].dtype not in _CASTABLE and replaced[i].ndim for i in given):
             return operands, False  # Beside integers and float64 a half number would have too few digits.
-        if target is float32 and not any(isinstance(x, Lifted) for x in operands):
-            return replaced, True
         for i in given:
             if replaced[i].dtype in _CASTABLE and replaced[i].dtype != target:
                 replaced[i] = self.cast(replaced[i], target)
