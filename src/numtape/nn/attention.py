@@ -1,6 +1,5 @@
 """Multi-head attention: each head compares queries with keys, and averages values by how well they match."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,10 @@ from ..ops import (
     permute,
     reshape,
     scaled_dot_product_attention,
-    softmax,
     split,
     swapaxes,
-    where,
 )
+from ..ops.attention import _attention_weights as attention_weights
 from . import init
 from .checks import check_absent, check_count, check_device, check_dtype, check_probability
 from .functional import linear
@@ -140,7 +138,7 @@ class MultiheadAttention(Module):
         p = self.dropout if self.training else 0.0
         weights: Array = None
         if need_weights or p:
-            weights = _weights(q, k, mask, is_causal)
+            weights = attention_weights(q, k, mask, is_causal)
             out = matmul(dropout(weights, p) if p else weights, v)
         else:
             out = scaled_dot_product_attention(q, k, v, mask, is_causal)
@@ -232,20 +230,3 @@ def _as_floats(mask: Any, dtype: Any) -> Any:
     if array.dtype.kind in "iu":
         raise DtypeError(f"MultiheadAttention: a mask has dtype {array.dtype}; it must be of bools or of floats.")
     return mask
-
-
-def _weights(q: Array, k: Array, mask: Any, is_causal: bool) -> Array:
-    """Return attention weights as `nt.scaled_dot_product_attention` computes them: 0 for a query without keys."""
-    scores = matmul(q * (1.0 / math.sqrt(q.shape[-1])), swapaxes(k, -1, -2))
-    takes_part: Any = np.tri(*scores.shape[-2:], dtype=np.bool_) if is_causal else np.ones((1, 1), np.bool_)
-    if mask is not None:
-        array = array_of(mask)
-        is_bool = array.dtype == bool
-        takes_part = takes_part & (array if is_bool else array != -np.inf)
-        if not is_bool:
-            scores = scores + where(array == -np.inf, 0.0, mask).astype(scores.dtype)
-    if takes_part.all():
-        return softmax(scores)
-    has_key = takes_part.any(axis=-1, keepdims=True)
-    weights = softmax(where(takes_part | ~has_key, scores, -math.inf))
-    return weights if has_key.all() else where(has_key, weights, 0.0)

@@ -7,6 +7,8 @@ import numpy as np
 
 from .._typing import Array, NDArray
 from ..core.declare import composed
+from ..core.value import array_of
+from ..dtypes import widened
 from ..errors import DtypeError, OperandError, ShapeError
 from .arithmetic import mul
 from .matrices import matmul
@@ -44,7 +46,9 @@ _DEAD = np.array([[True, False, True, True], [False, False, False, False], [True
 
 
 @composed(
+    to_float=True,
     rounds_once=True,
+    promoted=("query", "key", "value"),
     precision="lower",
     reference=_attention_reference,
     samples=lambda: [
@@ -116,28 +120,62 @@ def scaled_dot_product_attention(
     """
     query, key, value = as_arrays(query, key, value)
     _check_sides(query.shape, key.shape, value.shape)
+    scores, has_key = _masked_scores(query, key, attn_mask, is_causal, scale)
+    out = matmul(softmax(scores), value)
+    return out if has_key is None else where(has_key, out, 0.0)
+
+
+@composed(
+    to_float=True,
+    rounds_once=True,
+    promoted=("query", "key"),
+    precision="lower",
+    reference=lambda query, key, *args, **params: _attention_reference(
+        query, key, np.eye(key.shape[-2]), *args, **params
+    ),
+    samples=lambda: [
+        sample(*_sides()[:2]),
+        sample(*_sides(2)[:2]),
+        sample(*_sides(2, 2)[:2], scale=0.3),
+        sample(*_sides()[:2], _MASK),
+        sample(*_sides(2)[:2], _DEAD, is_causal=True),
+        sample(*_sides()[:2], values(3, 4, seed=3)),
+        sample(*_sides()[:2], attn_mask=np.where(_DEAD, 0.0, -np.inf)),
+        sample(*_sides(queries=4, keys=3)[:2], is_causal=True),
+    ],
+)
+def _attention_weights(
+    query: Array, key: Array, attn_mask: Array = None, is_causal: bool = False, scale: Array = None
+) -> Array:
+    """Return the weights by which `scaled_dot_product_attention` averages; 0 for a query that no key may answer."""
+    scores, has_key = _masked_scores(query, key, attn_mask, is_causal, scale)
+    weights = softmax(scores)
+    return weights if has_key is None else where(has_key, weights, 0.0)
+
+
+def _masked_scores(query: Array, key: Array, mask: Array, is_causal: bool, scale: Array) -> tuple[Array, Any]:
+    """Return how well keys match queries, -inf where they may not, and which queries have a key; None if all have."""
     factor: Any = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else _as_factor(scale)
     scores = matmul(mul(query, factor), key.swapaxes(-1, -2))
     takes_part: Any = np.tri(*scores.shape[-2:], dtype=np.bool_) if is_causal else None
-    if attn_mask is not None:
-        attn_mask = as_array(attn_mask, query)
-        _check_mask(attn_mask, scores.shape)
-        array: Any = getattr(attn_mask, "array", attn_mask)
-        if array.dtype == bool:
-            takes_part = array if takes_part is None else array & takes_part
+    if mask is not None:
+        mask = as_array(mask, query)
+        _check_mask(mask, scores.shape)
+        if mask.dtype == bool:
+            takes_part = array_of(mask) if takes_part is None else array_of(mask) & takes_part
         else:
-            is_blocked = array == -np.inf
+            # A mask of doubles must not widen the scores. In a half type a large negative number would be -inf.
+            mask = mask.astype(widened(scores.dtype))
+            is_blocked = array_of(mask) == -np.inf
             if is_blocked.any():
                 takes_part = ~is_blocked if takes_part is None else takes_part & ~is_blocked
-                attn_mask = where(is_blocked, 0.0, attn_mask)
-            # A mask of doubles must not widen the scores.
-            scores = scores + attn_mask.astype(scores.dtype)
+                mask = where(is_blocked, 0.0, mask)
+            scores = scores + mask
     if takes_part is None:
-        return matmul(softmax(scores), value)
-    # A softmax over nothing would be NaN: let a query without keys see all of them, and drop the result.
+        return scores, None
+    # A softmax over nothing would be NaN: a query without keys sees all of them, and the result is dropped.
     has_key = takes_part.any(axis=-1, keepdims=True)
-    out = matmul(softmax(where(takes_part | ~has_key, scores, -math.inf)), value)
-    return out if has_key.all() else where(has_key, out, 0.0)
+    return where(takes_part | ~has_key, scores, -math.inf), None if has_key.all() else has_key
 
 
 def _as_factor(scale: Any) -> Any:
