@@ -117,6 +117,68 @@ def test_a_skipped_step_leaves_the_statistics_of_a_half_model_as_they_are(is_fir
     assert bits(model) == before
 
 
+# Statistics of a module of yours.
+
+
+class Average(nt.nn.Module):
+    """A layer that follows the mean of what it gives, by writing to its buffer or with a new one."""
+
+    def __init__(self, writes):
+        self.linear = nt.nn.Linear(3, 3, rng=0)
+        self.writes = writes
+        self.register_buffer("average", nt.zeros(3), is_statistic=True)
+
+    def forward(self, x):
+        y = self.linear(x)
+        with nt.no_grad():
+            moved = 0.9 * self.average + 0.1 * y.detach().mean(axis=0)
+            if self.writes:
+                self.average[...] = moved
+            else:
+                self.average = moved
+        return {"result": y}
+
+
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("by_tape", [True, False])
+def test_a_skipped_step_puts_statistics_of_yours_back(writes, by_tape):
+    model = Average(writes)
+    optimizer, scaler = nt.optim.SGD(model.parameters(), lr=0.1), nt.LossScaler.Dynamic(init_scale=4.0)
+    config = nt.AmpConfig(precision_mode="bfloat16", loss_scaler=scaler)
+    for factor in (1.0, np.inf, 1.0):
+        before = model.average.tolist()
+        optimizer.zero_grad()
+        with nt.GradientTape(amp=config if by_tape else None) as tape:
+            loss = sum(model(nt.randn(8, 3, rng=seed))["result"][:1].sum() for seed in (1, 2)) * factor
+        if by_tape:
+            tape.backward(loss)
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        assert (model.average.tolist() == before) == (factor != 1.0)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_statistics_of_yours_are_left_as_they_are_at_a_batch_that_is_not_finite(writes):
+    model = Average(writes)
+    model(nt.randn(8, 3, rng=1))
+    before = model.average.tolist()
+    with np.errstate(invalid="ignore"):
+        model(nt.full((8, 3), np.inf))
+    assert model.average.tolist() == before
+    model.register_buffer("average", nt.full((3,), -np.inf), is_statistic=True)
+    model(nt.randn(8, 3, rng=1))
+    assert model.average.tolist() == [-np.inf] * 3
+
+
+def test_a_function_that_is_run_again_moves_statistics_of_yours_once():
+    x, once, again = np.ones((8, 3), np.float32), Average(True), Average(True)
+    once(nt.tensor(x))
+    nt.jvp(lambda x: again(x)["result"], x, x)
+    assert once.average.tolist() == again.average.tolist()
+
+
 # Layers under autocast.
 
 

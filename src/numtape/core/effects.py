@@ -1,17 +1,19 @@
 """What functions change besides their results: random streams move on, running statistics follow the batch.
 
-A transform that has to run a function again takes both back first, so that it leaves what one run would have left.
+A transform that has to run a function again takes both back first, so that it leaves what one run would have left. A
+step that is skipped takes the statistics back, which the records behind its loss tell.
 """
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._typing import NDArray
 from .context import current
 from .record import Record, note
 from .stream import Stream, thread_stream
-from .value import Value
+from .value import Value, array_of
+from .write import mark_written
 
 
 class effects:
@@ -42,11 +44,31 @@ class effects:
             array[...] = before
 
 
-def note_update(result: Any, before: Iterable[tuple[Value, NDArray]]) -> None:
-    """Note at the record of a result what held other numbers before the op, for a step that is skipped later."""
+class Update(NamedTuple):
+    """A running statistic that has moved on the way to a result, and what it held before."""
+
+    #: A weak reference to its holder: the tensor or the array itself, or an object that has it as an attribute.
+    holder: "weakref.ref[Any]"
+    before: NDArray
+    #: The name of the attribute, which may be another tensor by now; None for the tensor or array itself.
+    name: str | None = None
+
+    def put_back(self) -> None:
+        """Give the statistic what it held before, if it is still there."""
+        holder = self.holder()
+        statistic = holder if holder is None or self.name is None else getattr(holder, self.name, None)
+        if statistic is not None:
+            array_of(statistic)[...] = self.before
+            if isinstance(statistic, Value):
+                mark_written(statistic, statistic.node)
+
+
+def note_updates(result: Any, updates: Iterable[Update]) -> None:
+    """Note at the record of a result what statistics held before, for a step that is skipped later."""
     node = result.node if isinstance(result, Value) else None
     if type(node) is Record:
-        note(node).updates = tuple((weakref.ref(value), array) for value, array in before)
+        notes = note(node)
+        notes.updates = (*notes.updates, *updates)
 
 
 def will_update(array: Any) -> None:

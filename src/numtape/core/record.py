@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import numpy as np
 
-from .._typing import Dtype, NDArray, Shape
+from .._typing import Dtype, Shape
 from .context import Cell
 from .value import Stamp, Value
 
 if TYPE_CHECKING:
+    from .effects import Update
     from .op import Op
 
 Link = Union["Record", Value, Any]
@@ -110,8 +111,8 @@ class Notes:
         self.retained: Any = None
         #: Functions of the cotangent of the output, and the class of the tensors to call them with; None without any.
         self.hooks: tuple[dict[int, Any], type[Value]] | None = None
-        #: Weak references to running statistics that the op has changed, and what they held before.
-        self.updates: tuple[tuple[weakref.ref[Value], NDArray], ...] = ()
+        #: The running statistics that have moved on the way to the output.
+        self.updates: tuple[Update, ...] = ()
         #: Whether a transform that is running differentiates by the output.
         self.is_argument = False
         #: The scale by which the op multiplied a loss for a loss scaler; None for other ops.

@@ -7,8 +7,8 @@ import numpy as np
 
 from .. import ops
 from .._typing import Array
+from ..core.declare import rounded_once
 from ..core.value import array_of
-from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, IndexingError
 from ..ops import adaptive_avg_pool1d as adaptive_avg_pool1d
 from ..ops import adaptive_avg_pool2d as adaptive_avg_pool2d
@@ -197,6 +197,7 @@ def scaled_dot_product_attention(
     return ops.scaled_dot_product_attention(query, key, value, attn_mask, is_causal, scale)
 
 
+@rounded_once
 def normalize(x: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
     """Return `x` divided by its norm along an axis, or by `eps` if that is larger.
 
@@ -204,8 +205,6 @@ def normalize(x: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Arr
         >>> nt.nn.functional.normalize(np.array([[3.0, 4.0]]))
         array([[0.6, 0.8]])
     """
-    if getattr(x, "dtype", None) in HALF_DTYPES:  # Neither a norm nor eps may fit these.
-        return normalize(x.astype(float32), p, dim, eps).astype(x.dtype)
     return x / ops.maximum(ops.norm(x, ord=p, axis=dim, keepdims=True), eps)
 
 

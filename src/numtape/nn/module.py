@@ -12,7 +12,7 @@ from ..creation import tensor
 from ..dtypes import bfloat16, float16, float32, float64
 from ..errors import ArgumentError, NumtapeError, OperandError, UnknownNameError
 from ..tensors import Tensor
-from . import conversion, states, traversal
+from . import conversion, states, statistics, traversal
 from .hooked import Hooked
 from .located import locate
 from .parameter import Parameter
@@ -27,7 +27,7 @@ _CLASSES: dict[Kind, type] = {Kind.PARAMETER: Parameter, Kind.BUFFER: Value, Kin
 
 
 #: What every module keeps beside its members.
-_OWN = frozenset(("training", "_kinds", "_stands_for", "_statistics", "_hooks"))
+_OWN = frozenset(("training", "_kinds", "_stands_for", "_statistics", "_follows", "_hooks"))
 
 
 class Module(Hooked):
@@ -57,6 +57,8 @@ class Module(Hooked):
     _stands_for: dict[str, object]
     #: The names of buffers that are running statistics, which stay float32 where the module becomes half.
     _statistics: frozenset[str] = frozenset()
+    #: Whether the forward itself notes what it makes of them.
+    _follows = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Here, so that a subclass need not call super().__init__().
@@ -88,12 +90,17 @@ class Module(Hooked):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward`, and the hooks around it."""
         try:
+            if self._statistics and self.training and not self._follows:
+                return statistics.follow(self, self._run, args, kwargs)
             if self._hooks is None:
                 return self.forward(*args, **kwargs)
             return self._hooks.call(self, args, kwargs)
         except NumtapeError as error:
             locate(self, error)
             raise
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs) if self._hooks is None else self._hooks.call(self, args, kwargs)
 
     # Registration.
     def __setattr__(self, name: str, value: Any) -> None:
@@ -157,7 +164,8 @@ class Module(Hooked):
             value: a tensor, an array (copied), or None.
             persistent: whether `state_dict` has it.
             is_statistic: whether it is added up over batches, and so needs the range and the digits of float32: `to`
-                gives it no half dtype.
+                gives it no half dtype. What forward makes of it in training is taken back if it is not finite, or if a
+                loss scaler skips the step.
         """
         if value is not None and not isinstance(value, Value):
             value = tensor(value)

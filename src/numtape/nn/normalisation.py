@@ -2,18 +2,12 @@
 
 from typing import Any
 
-import numpy as np
-
 from .._typing import Array, DtypeLike
-from ..core.context import casting, current
-from ..core.effects import note_update, will_update
 from ..creation import ones, zeros
 from ..dtypes import HALF_DTYPES, as_dtype, default_dtype, float32
 from ..errors import ArgumentError, ShapeError
-from ..grad_mode import no_grad
 from ..ops import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from ..tensors import Tensor
-from ..transforms.precision import autocast
 from .checks import check_absent, check_count, check_device, check_dtype, is_integer
 from .init import ones_, zeros_
 from .module import Module
@@ -51,6 +45,7 @@ class _BatchNorm(_Affine):
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
+    _follows = True
 
     def __init__(
         self,
@@ -92,37 +87,23 @@ class _BatchNorm(_Affine):
                 f"{type(self).__name__}: the input has shape {x.shape} and there are {self.num_features} features; the "
                 f"input must have shape {self.layout}, with {self.num_features} channels."
             )
-        if self.training and self.num_batches_tracked is not None:
-            return self._train(x, self.num_batches_tracked)
-        return self._normalise(x, self.running_mean is None, 0.0)
-
-    def _normalise(self, x: Array, uses_batch: bool, momentum: float) -> Array:
+        count = self.num_batches_tracked
+        is_following = self.training and count is not None
+        momentum = self.momentum
+        if momentum is None and count is not None:
+            # Without a momentum all batches count alike.
+            momentum = 1.0 / (count.array.item() + 1)
         return batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, uses_batch, momentum, self.eps
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            is_following or self.running_mean is None,
+            0.0 if momentum is None else momentum,
+            self.eps,
+            num_batches_tracked=count,
         )
-
-    def _train(self, x: Array, count: Tensor) -> Array:
-        """Normalise by the batch, and let the running statistics follow it unless it has none that are finite."""
-        statistics = [each for each in (self.running_mean, self.running_var) if each is not None]
-        before = [each.array.copy() for each in statistics]
-        # Without a momentum all batches count alike.
-        momentum = 1.0 / (count.array.item() + 1) if self.momentum is None else self.momentum
-        if x.dtype in HALF_DTYPES and casting(current().scopes) is None:
-            # The op would round its statistics as it does its result.
-            with autocast():
-                result = self._normalise(x, True, momentum).astype(x.dtype)
-        else:
-            result = self._normalise(x, True, momentum)
-        if all(np.isfinite(each.array).all() for each in statistics):
-            note_update(result, [*zip(statistics, before, strict=True), (count, count.array.copy())])
-            will_update(count.array)
-            with no_grad():
-                count += 1
-        else:
-            # A step that overflows is skipped, and the batch that did it must not stay for good.
-            for each, array in zip(statistics, before, strict=True):
-                each.array[...] = array
-        return result
 
     def extra_repr(self) -> str:
         """Return the arguments."""

@@ -10,7 +10,7 @@ import numpy as np
 from .. import ops
 from .._typing import Array, DtypeLike
 from ..core.binding import as_kind
-from ..dtypes import HALF_DTYPES, float32
+from ..core.declare import rounded_once
 from ..errors import ArgumentError
 from ..ops.windows import check_pooling, check_rank
 from .checks import check_absent, per_axis
@@ -95,6 +95,7 @@ def softmin(x: Array, dim: Any = None, dtype: DtypeLike = None, *, axis: Any = N
     return _soft(ops.softmin, x, dim, axis, dtype)
 
 
+@rounded_once
 def softplus(x: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
     """Return ``log(1 + exp(beta * x)) / beta``, a smooth relu; x itself where ``beta * x`` is above `threshold`.
 
@@ -120,6 +121,7 @@ def dropout(x: Array, p: float = 0.5, training: bool = True, inplace: bool = Fal
     return ops.dropout(x, p, training, rng=rng)
 
 
+@rounded_once
 def _drop_channels(name: str, x: Any, rank: int, p: float, training: bool, rng: Any) -> Any:
     if len(x.shape) not in (rank + 1, rank + 2):
         raise ArgumentError(
@@ -227,6 +229,7 @@ def avg_pool1d(
     return ops.avg_pool1d(x, kernel_size, stride, padding, count_include_pad=count_include_pad)
 
 
+@rounded_once
 def avg_pool2d(
     x: Array,
     kernel_size: Sizes,
@@ -249,6 +252,7 @@ def avg_pool2d(
     return ops.avg_pool2d(x, kernel_size, stride, padding, count_include_pad=True) * (height * width / divisor_override)
 
 
+@rounded_once
 def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
     """Return the cosine of the angle between vectors along an axis; norms below `eps` count as `eps`.
 
@@ -256,8 +260,5 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> 
         >>> nt.nn.functional.cosine_similarity(np.array([[3.0, 4.0]]), np.array([[6.0, 8.0]]))
         array([1.])
     """
-    dtype = getattr(x1, "dtype", None)
-    if dtype in HALF_DTYPES and dtype == getattr(x2, "dtype", None):  # Neither norms nor eps may fit these.
-        return cosine_similarity(x1.astype(float32), x2.astype(float32), dim, eps).astype(dtype)
     norms = [ops.maximum(ops.norm(x, axis=dim, keepdims=True), eps) for x in (x1, x2)]
     return ((x1 / norms[0]) * (x2 / norms[1])).sum(axis=dim)

@@ -1,23 +1,24 @@
 """Normalisation of channels, axis 1 of an array, over a batch: batch norm."""
 
+import functools
 import math
+import weakref
 from typing import Any
 
 import numpy as np
 
 from .._typing import Array, NDArray, Shape
-from ..core.declare import composed, differentiable
-from ..core.effects import will_update
-from ..core.value import Value
+from ..core.declare import composed, differentiable, rounded_once
+from ..core.effects import Update, note_updates, will_update
+from ..core.value import Value, array_of
 from ..core.write import check_writable, mark_written
-from ..dtypes import HALF_DTYPES, float32
+from ..dtypes import HALF_DTYPES, float_beside, widened
 from ..errors import ArgumentError, OperandError, ShapeError
 from ..kernels.half_sums import HALVES
 from ..kernels.halves import to_float32, to_half
 from ..kernels.sums import add_reduce, dot_channels
 from . import row_normalisation as row_normalisation
 from .arithmetic import add, mul, sub
-from .casting import cast
 from .rectifiers import as_constant, as_number
 from .row_normalisation import is_far
 from .samples import rejected, sample, values
@@ -133,11 +134,14 @@ def _batch_reference(x: Array, weight: Array = None, bias: Array = None, eps: fl
 def _batch_normalise(
     x: Array, weight: Array = None, bias: Array = None, /, *, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:
-    """Return each channel normalised over the batch, with the means and the variances (of ``ddof=0``)."""
+    """Return each channel normalised over the batch, with the means and the variances (of ``ddof=0``).
+
+    Means and variances of halves are float32: one of float16 numbers may be as large as 2**32.
+    """
     if x.dtype in HALVES:
         wide: list[Any] = [None if operand is None else to_float32(operand) for operand in (x, weight, bias)]
         out, mean, var = _normalised(wide[0], wide[1], wide[2], eps, is_half=True)
-        return to_half(out, x.dtype), to_half(mean, x.dtype), to_half(var, x.dtype)
+        return to_half(out, x.dtype), mean, var
     return _normalised(x, weight, bias, eps, is_half=False)
 
 
@@ -174,12 +178,27 @@ def _check_buffer(argument: str, buffer: Any) -> NDArray:
     return buffer
 
 
-def _update(buffer: Any, array: NDArray, value: NDArray, momentum: float) -> None:
-    """Move a running statistic towards that of a batch."""
-    will_update(array)
-    array += (momentum * (value.astype(array.dtype) - array)).astype(array.dtype)
-    if isinstance(buffer, Value):
-        mark_written(buffer, buffer.node)
+def _follow(result: Array, statistics: list[tuple[Any, NDArray, NDArray]], momentum: float, count: Any) -> None:
+    """Move running statistics, given with their arrays, towards those of a batch, unless it has none that are finite.
+
+    A step that overflows is skipped, and the batch that did it must not stay for good.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = [
+            (buffer, array, array + (momentum * (value.astype(array.dtype) - array)).astype(array.dtype))
+            for buffer, array, value in statistics
+        ]
+    if not all(np.isfinite(new).all() for *_, new in moved):
+        return
+    if count is not None:
+        array = _check_buffer("num_batches_tracked", count)
+        moved.append((count, array, array + 1))
+    note_updates(result, [Update(weakref.ref(buffer), array.copy()) for buffer, array, _ in moved])
+    for buffer, array, new in moved:
+        will_update(array)
+        array[...] = new
+        if isinstance(buffer, Value):
+            mark_written(buffer, buffer.node)
 
 
 def _batch_norm_reference(
@@ -264,11 +283,14 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    *,
+    num_batches_tracked: Any = None,
 ) -> Array:
     """Return x with each channel normalised, then scaled and shifted.
 
     In training, mean and variance are those of the batch, and the running ones move towards them by `momentum`, in
-    place and outside of the record. Otherwise the running ones are used.
+    place and outside of the record. A batch whose mean or variance is not finite leaves them as they are, and a step
+    that a loss scaler skips puts them back. Otherwise the running ones are used.
 
     Args:
         x: of shape (batch, channels, ...).
@@ -279,6 +301,7 @@ def batch_norm(
         training: whether to use and to remember the batch's statistics.
         momentum: how far the running statistics move, from 0 to 1.
         eps: added to the variance, which is that with ``ddof=0``.
+        num_batches_tracked: an array or tensor that counts the batches which the running statistics followed, or None.
 
     Raises:
         ShapeError: if the shapes do not match.
@@ -295,7 +318,11 @@ def batch_norm(
     x, eps = as_array(x), as_number("batch_norm", "eps", eps)
     check_channels("batch_norm", x, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not training:
-        return _batch_norm_by(x, running_mean, running_var, weight, bias, eps)
+        if running_mean is None or running_var is None:
+            raise ArgumentError("batch_norm: running_mean and running_var are needed unless training is True.")
+        mean = as_constant("batch_norm", "running_mean", running_mean)
+        var = as_constant("batch_norm", "running_var", running_var)
+        return _batch_norm_by(x, mean, var, weight, bias, eps, x.dtype in HALF_DTYPES)
     momentum = as_number("batch_norm", "momentum", momentum)
     count = x.shape[0] * math.prod(x.shape[2:])
     if count < 2:
@@ -305,30 +332,30 @@ def batch_norm(
         )
     buffers = [
         (buffer, _check_buffer(argument, buffer), position)
-        for position, argument, buffer in ((1, "running_mean", running_mean), (2, "running_var", running_var))
+        for position, argument, buffer in ((0, "running_mean", running_mean), (1, "running_var", running_var))
         if buffer is not None
     ]
     parts = _batch_normalise(x, weight, bias, eps=eps)
-    for buffer, array, position in buffers:
-        value: Any = getattr(parts[position], "array", parts[position])
-        _update(buffer, array, value * (count / (count - 1)) if position == 2 else value, momentum)
+    if buffers:
+        # The variance goes in with ``ddof=1``.
+        values = array_of(parts[1]), array_of(parts[2]) * (count / (count - 1))
+        statistics = [(buffer, array, values[position]) for buffer, array, position in buffers]
+        _follow(parts[0], statistics, momentum, num_batches_tracked)
     return parts[0]
 
 
-def _batch_norm_by(x: Array, running_mean: Any, running_var: Any, weight: Array, bias: Array, eps: float) -> Array:
-    """Return x normalised by given means and variances."""
-    if running_mean is None or running_var is None:
-        raise ArgumentError("batch_norm: running_mean and running_var are needed unless training is True.")
-    mean = as_constant("batch_norm", "running_mean", running_mean)
-    if x.dtype in HALF_DTYPES:
-        # Rounded once, and centred first: in large numbers of few digits, the difference is what counts.
-        centred = sub(cast(x, float32), _on_channels(mean.astype(float32), len(x.shape)))
-        wide = np.zeros(x.shape[1], np.float32), as_constant("batch_norm", "running_var", running_var).astype(float32)
-        return cast(_batch_norm_by(centred, *wide, weight, bias, eps), x.dtype)
-    scale: Any = ((as_constant("batch_norm", "running_var", running_var) + eps) ** -0.5).astype(x.dtype)
+@functools.partial(rounded_once, promoted=("x", "weight", "bias"))
+def _batch_norm_by(x: Array, mean: Any, var: Any, weight: Array, bias: Array, eps: float, is_half: bool) -> Array:
+    """Return x, which may have been of halves, normalised by given means and variances."""
+    dtype = widened(float_beside([operand for operand in (x, weight, bias) if operand is not None]))
+    scale: Any = ((var + eps) ** -0.5).astype(dtype)
     if weight is not None:
         scale = mul(weight, scale)
-    shift = mul(scale, mean.astype(x.dtype))
+    mean = mean.astype(dtype)
+    if is_half:
+        # Centred first: in large numbers of few digits, the difference is what counts.
+        return scale_and_shift(sub(x, _on_channels(mean, len(x.shape))), scale, bias)
+    shift = mul(scale, mean)
     shift = -shift if bias is None else sub(bias, shift)
     return scale_and_shift(x, scale, shift)
 

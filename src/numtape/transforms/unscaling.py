@@ -1,12 +1,11 @@
 """What loss scaling does to single gradients, and what it asks about optimizers and parameters."""
 
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .._typing import NDArray
+from ..core.effects import Update
 from ..core.marks import PLAIN, UNSCALED, marks
 from ..core.record import Record, note
 from ..core.value import Value, wrap
@@ -62,28 +61,28 @@ class Statistics:
     """The running statistics that changed on the way to losses, to put them back where a step is skipped."""
 
     def __init__(self) -> None:
-        #: By id: the statistic, the first record that changed it, what it held before, and parameters behind losses.
-        self._found: dict[int, tuple[weakref.ref[Value], int, NDArray, set[int]]] = {}
+        #: By its holder's id and its name: the first update, the record that made it, and parameters behind losses.
+        self._found: dict[tuple[int, str | None], tuple[Update, int, set[int]]] = {}
 
     def add(self, records: Sequence[Record], parameters: Iterable[int]) -> None:
         """Note what records behind losses have changed; the ids of the parameters behind the same losses tell them."""
         for record in records:
-            for reference, before in record.notes.updates if record.notes is not None else ():
-                statistic = reference()
-                known, index, oldest, behind = self._found.get(id(statistic), (reference, record.index, before, set()))
-                if known() is not statistic or record.index < index:
-                    index, oldest = record.index, before
-                if statistic is not None:
-                    self._found[id(statistic)] = (reference, index, oldest, behind.union(parameters))
+            for update in record.notes.updates if record.notes is not None else ():
+                holder = update.holder()
+                if holder is None:
+                    continue
+                key = (id(holder), update.name)
+                first, index, behind = self._found.get(key, (update, record.index, set()))
+                if first.holder() is not holder or record.index < index:
+                    first, index = update, record.index
+                self._found[key] = (first, index, behind.union(parameters))
 
     def put_back(self, parameters: Iterable[int] | None = None) -> None:
         """Give the statistics behind losses of some of these parameters, or all, what they held before."""
         chosen = None if parameters is None else set(parameters)
-        for reference, _, before, behind in self._found.values():
-            statistic = reference()
-            if statistic is not None and (chosen is None or not chosen.isdisjoint(behind)):
-                statistic.array[...] = before
-                mark_written(statistic, statistic.node)
+        for first, _, behind in self._found.values():
+            if chosen is None or not chosen.isdisjoint(behind):
+                first.put_back()
 
 
 def mark_scaled(loss: Value, scale: float) -> Value:
