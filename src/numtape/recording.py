@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from . import tree
 from .core.binding import as_kind
-from .core.context import Scope, change, current, entered
+from .core.context import Scope, casting, change, current, entered
 from .core.gradients import describe_exit
 from .core.record import Record
 from .core.tape import RecordingTape
@@ -99,8 +99,9 @@ class Recording:
             return {}
         self._tape.start_cell([*(tape.cell for tape in state.tapes), state.context.cell])
         changes = {"tapes": (*state.tapes, self._tape), "watch_all": state.watch_all or self._tape.watch_all}
-        if self._scopes:
-            changes["scopes"] = (*state.scopes, *self._scopes)
+        own = tuple(scope for scope in self._scopes if not scope.ends_casts or casting(state.scopes) is not None)
+        if own:
+            changes["scopes"] = (*state.scopes, *own)
         return changes
 
     def _check_entered(self, name: str) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .transforms.determinism import deterministic as Deterministic
     from .transforms.dropping import Dropping
     from .transforms.planning import Plan
-    from .transforms.precision import Casting
+    from .transforms.precision import Casting, WithoutCasts
     from .transforms.scaling import LossScaler
 
 
@@ -37,7 +37,7 @@ def dropping_of(checkpoint: Any) -> "Dropping | None":
     return dropping(checkpoint)
 
 
-def casting_of(amp: Any) -> "Casting | None":
+def casting_of(amp: Any) -> "Casting | WithoutCasts | None":
     """Return the scope of an `AmpConfig`."""
     if amp is None:
         return None

@@ -33,6 +33,40 @@ def test_float32_is_a_region_without_casts():
         assert (x @ x).dtype == nt.float32
 
 
+@pytest.mark.parametrize("mode", ["float32", nt.PrecisionMode.FLOAT32])
+def test_a_tape_of_float32_is_a_region_without_casts(mode):
+    x, config = nt.ones(2, 2), nt.AmpConfig(precision_mode=mode)
+    layer = nt.nn.Linear(2, 2)
+    with nt.autocast(nt.float16):
+        with nt.Tape(amp=config) as tape:
+            assert (x @ x).dtype == nt.float32
+            assert nt.exp(x.astype(nt.float16)).dtype == nt.float16
+            assert nt.l1_loss(x.astype(nt.float16), x.astype(nt.float16)).dtype == nt.float16
+            assert nt.addmm(x, x, x).dtype == nt.float32
+            with pytest.raises(nt.errors.DtypeError):
+                layer(x.astype(nt.float16))
+            with nt.autocast():
+                assert (x @ x).dtype == nt.bfloat16
+                with tape:
+                    assert (x @ x).dtype == nt.bfloat16  # It is entered already, further out.
+            end = nt.checkpoint_loop(lambda state, i: state @ x, x.detach().requires_grad_(), 3)
+            assert end.dtype == nt.float32
+        assert (x @ x).dtype == nt.float16
+        tape = nt.GradientTape(amp=config)
+        tape.start_recording()
+        assert (x @ x).dtype == nt.float32
+        tape.stop_recording()
+        assert (x @ x).dtype == nt.float16
+        with nt.Tape(amp=nt.AmpConfig(enabled=False, precision_mode=mode)):
+            assert (x @ x).dtype == nt.float16  # As if it had no configuration.
+    assert (x @ x).dtype == nt.float32
+
+
+def test_a_tape_of_float32_alone_has_no_scopes_around_ops():
+    with nt.Tape(amp=nt.AmpConfig(precision_mode="float32")):
+        assert current().scopes == ()
+
+
 def test_a_region_ends_with_an_exception():
     with pytest.raises(ZeroDivisionError), nt.autocast():
         raise ZeroDivisionError

@@ -131,6 +131,8 @@ class Scope:
 
     #: Whether the scope gives ops operands of other dtypes.
     casts = False
+    #: Whether nothing is cast inside, whatever scopes further out say.
+    ends_casts = False
     #: What all ops get, inside of a function that is widened or lowered as a whole.
     everything: "Dtype | None" = None
 
@@ -178,10 +180,12 @@ class Scope:
 
 
 def casting(scopes: "tuple[Scope, ...]") -> Scope | None:
-    """Return the innermost of the scopes that cast; None if there is none."""
+    """Return the innermost of the scopes that cast; None if there is none, or one inside of it ends casts."""
     for scope in reversed(scopes):
         if scope.casts:
             return scope
+        if scope.ends_casts:
+            break
     return None
 
 

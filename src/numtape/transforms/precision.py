@@ -258,11 +258,19 @@ class autocast:
         return decorated("autocast", function, self._region)
 
 
-def casting_of(config: AmpConfig) -> Casting | None:
-    """Return the scope of a configuration; None if it casts nothing."""
+class WithoutCasts(Scope):
+    """Ends the casts of regions further out."""
+
+    ends_casts = True
+
+
+def casting_of(config: AmpConfig) -> Casting | WithoutCasts | None:
+    """Return the scope of a configuration; None if it has nothing to say."""
     overrides = _overrides("AmpConfig", config.autocast_ops, config.keep_fp32_ops)
+    if not config.enabled:
+        return None
     dtype = _DTYPES[PrecisionMode(config.precision_mode)]
-    return Casting(dtype, overrides) if config.enabled and dtype is not float32 else None
+    return WithoutCasts() if dtype is float32 else Casting(dtype, overrides)
 
 
 def _is_cpu(device: Any) -> bool:
