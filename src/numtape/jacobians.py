@@ -24,7 +24,7 @@ from .arguments import (
     title,
 )
 from .core.context import current, entered
-from .core.gradients import link_of, ones_like, sweep, tracked_again
+from .core.gradients import as_tensor, link_of, ones_like, sweep, tracked_again
 from .core.jacobian import Blocks, LostAtCut, Path, Sweeper, by_cut, by_forward, by_reverse
 from .core.value import Value, wrap
 from .errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
@@ -349,7 +349,7 @@ def _shaped(inputs: Arguments, row: Sequence[Any], out: Value, is_recorded: bool
         elif isinstance(block, Value) and not (is_recorded or isinstance(leaf, Value)):
             block = block.array
         elif isinstance(block, Value):
-            results.append(block.reshape(shape))  # type: ignore[attr-defined]
+            results.append(as_tensor(block.reshape(shape), source, source.plain))  # type: ignore[attr-defined]
             continue
         # A block that is not a part of a larger matrix is nobody else's.
         is_ours = block.base is None and block.dtype == source.dtype

@@ -135,7 +135,7 @@ class TapeDerivatives(Recording):
             ((block,),) = matrix_blocks([target], [source], scheduler, chunk_size, is_recorded)
             shape = (*target.shape, *source.shape)
             if isinstance(block, Value):
-                return block.reshape(shape)  # type: ignore[attr-defined]
+                return as_tensor(block.reshape(shape), source, source.plain)  # type: ignore[attr-defined]
         if block is None:
             block = np.zeros(shape, source.dtype)
         return wrap(source.plain, np.asarray(block, source.dtype).reshape(shape))

@@ -250,3 +250,44 @@ def test_products_of_vectors_are_recorded_in_float32_too(product, dtype):
     value, slope = nt.value_and_grad(lambda v: nt.norm(nt.grad(square)(v)))(x)
     np.testing.assert_allclose(value.item(), np.linalg.norm(plain), rtol=1e-6)
     np.testing.assert_allclose(slope.numpy(), [268328.1, 536656.3], rtol=2e-3)
+
+
+# The dtype of derivatives is that of what they are taken by.
+
+
+def cubes(x):
+    return x * x * x
+
+
+def derivatives(x):
+    """Return the derivatives of cubes by each transform that gives whole ones, by name."""
+    found = {"grad": nt.grad(lambda x: cubes(x).sum())(x), "twice": nt.jacobian(nt.jacobian(cubes))(x)}
+    for mode in ("auto", "forward", "reverse", "mixed"):
+        found[f"jacobian {mode}"] = nt.jacobian(cubes, mode=mode)(x)
+        found[f"hessian {mode}"] = nt.hessian(lambda x: cubes(x).sum(), mode=mode)(x)
+    found["tree"] = nt.jacobian(lambda d: {"sum": d["x"].sum()})({"x": x})["sum"]["x"]
+    with nt.Tape(persistent=True), nt.Tape(persistent=True) as tape:
+        tape.watch(x)
+        y = cubes(x)
+        for mode in ("auto", "forward", "reverse", "mixed"):
+            found[f"tape.jacobian {mode}"] = tape.jacobian(y, x, mode=mode)
+        found["tape.forward_gradient"] = tape.forward_gradient(x, y)
+        found["tape.gradient"] = tape.gradient(y, x)
+    return found
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_whole_derivatives_by_half_tensors_are_half(dtype, is_tracked):
+    x = nt.tensor(np.array([1.0, 2.0, 0.5], np.float32).astype(dtype)).set_requires_grad(is_tracked)
+    expected = derivatives(nt.tensor(x.detach().numpy().astype(np.float32)))
+    for name, found in derivatives(x).items():
+        assert found.dtype == dtype, name
+        np.testing.assert_array_equal(found.detach().numpy().astype(np.float32), expected[name].detach().numpy())
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_half_jacobians_are_differentiated_on(dtype):
+    x = nt.tensor(np.array([1.0, 2.0], np.float32).astype(dtype), requires_grad=True)
+    nt.jacobian(cubes)(x).sum().backward()
+    assert x.grad.tolist() == [6.0, 12.0]
