@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from numtape.core.context import current
 from numtape.core.declare import registry
 from numtape.core.op import Op
 from numtape.errors import ArgumentError, DeterminismError, OperandError
-from numtape.kernels import blas
+from numtape.kernels import blas, providers
 
 Config = nt.DeterministicConfig
 
@@ -24,7 +25,7 @@ PROGRAM = """
 import hashlib, sys
 import numpy as np
 import numtape as nt
-from numtape.kernels import blas
+from numtape.kernels import blas, providers
 
 def train(steps):
     nt.seed(0)
@@ -224,6 +225,41 @@ def test_the_innermost_scope_decides(two_threads):
         with pytest.raises(DeterminismError):
             racy(nt.ones(2))
     assert blas.threads() == 2
+
+
+def test_off_suspends_all_of_a_scope_around_it():
+    wide = np.frombuffer(bytearray(4 * 50 + 1), np.float32, offset=1)  # Its numbers lie across words.
+    seen = []
+
+    @nt.custom_op(vjp={"x": lambda g: g}, check=False)
+    def look(x, /):
+        seen.append(x.flags.aligned)
+        return x.copy()
+
+    def draw():
+        with nt.deterministic():
+            with nt.deterministic("off"):
+                assert nt.kernels.provider() == "auto"
+                look(wide)
+                nt.rand(2)  # Without a seed.
+                with providers.pinned("numpy"):
+                    assert nt.kernels.provider() == "numpy"
+                with nt.deterministic("warn"):
+                    assert nt.kernels.provider() == "numpy"
+                    look(wide)
+            assert nt.kernels.provider() == "numpy"
+            with pytest.raises(DeterminismError):
+                nt.rand(2)
+            with providers.pinned("auto"), nt.deterministic("off"):
+                assert nt.kernels.provider() == "auto"
+        with providers.pinned("auto"), nt.deterministic(), nt.deterministic("off"):
+            assert nt.kernels.provider() == "auto"
+        assert nt.kernels.provider() == "auto"
+        return True
+
+    with ThreadPoolExecutor(1) as pool:  # A fresh thread, which has no seed.
+        assert pool.submit(draw).result()
+    assert seen == [False, True]
 
 
 def test_off_is_the_default_and_changes_nothing(two_threads):

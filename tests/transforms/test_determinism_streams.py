@@ -154,6 +154,52 @@ def test_draws_by_operation_differ_from_place_to_place_and_time_to_time_and_by_s
     assert len({str(x) for x in found}) == len(found) == 12
 
 
+def drawn_in(module, call):
+    """Return the places that numbers were drawn at in a call of something of a module."""
+    config = Config(global_seed=0, operation_seeds=True)
+    with nt.deterministic(config):
+        call(module, nt.ones(8))
+    return set(config.state_dict()["counts"])
+
+
+class Dropping(nt.nn.Module):
+    """A module whose methods call their module as they like."""
+
+    def __init__(this):
+        this.first = nt.nn.Dropout(0.5)
+
+    def encode(this, x):
+        return this.first(x)
+
+    @nt.autocast()
+    def decode(me, x):
+        return me.encode(x)
+
+
+class Further(Dropping):
+    def encode(module, x):
+        return super().encode(x)
+
+
+def test_methods_may_call_their_module_as_they_like():
+    assert drawn_in(Dropping(), lambda module, x: module.encode(x)) == {"Dropping.first:dropout"}
+    assert drawn_in(Dropping(), lambda module, x: module.decode(x)) == {"Dropping.first:dropout"}
+    assert drawn_in(Further(), lambda module, x: module.decode(x)) == {"Further.first:dropout"}
+
+    def added(net, x):
+        return net.first(x)
+
+    Further.added = added
+    assert drawn_in(Further(), lambda module, x: module.added(x)) == {"Further.first:dropout"}
+
+
+def test_functions_on_a_module_are_no_methods_of_it():
+    def function(module, x):
+        return module.first(x)
+
+    assert drawn_in(Dropping(), function) == {"Dropout:dropout"}
+
+
 def test_weights_are_drawn_by_the_classes_that_make_them():
     config = Config(global_seed=0, operation_seeds=True)
     with nt.deterministic(config):

@@ -36,6 +36,8 @@ _chosen = "auto"
 #: fast by BLAS.
 _ran: set[str] = set()
 _pinned: ContextVar[str | None] = ContextVar("numtape_pinned_provider", default=None)
+#: The same, but for what `held` has pinned.
+_asked: ContextVar[str | None] = ContextVar("numtape_asked_provider", default=None)
 
 
 def provider(name: str | None = None) -> str:
@@ -83,7 +85,19 @@ def pinned(name: str) -> Iterator[None]:
         ...     providers.active()
         'numpy'
     """
-    token = _pinned.set(_checked(name))
+    name = _checked(name)
+    tokens = _pinned.set(name), _asked.set(name)
+    try:
+        yield
+    finally:
+        _pinned.reset(tokens[0])
+        _asked.reset(tokens[1])
+
+
+@contextmanager
+def held(name: str | None) -> Iterator[None]:
+    """Do as `pinned` does, until ``held(None)`` inside: what others have pinned counts there."""
+    token = _pinned.set(_asked.get() if name is None else _checked(name))
     try:
         yield
     finally:

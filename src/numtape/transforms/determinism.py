@@ -78,7 +78,10 @@ class deterministic(Scope):
 
     def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Compute an op, if it gives the same bits every time or the innermost scope lets it."""
-        if not op.facts.deterministic and _innermost() is self:
+        innermost = _innermost()
+        if innermost is not None and innermost._is_off:
+            return compute(op, arrays, params)
+        if not op.facts.deterministic and innermost is self:
             self._tell(
                 f"{op.name} says that it cannot promise the same bits every time",
                 'replace it, or allow it with mode="warn"',
@@ -98,7 +101,10 @@ class deterministic(Scope):
             warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
 
     def hold(self) -> None:
-        """Hold BLAS to one thread, pin the provider, and let random functions draw from the configuration's stream."""
+        """Hold BLAS to one thread, pin the provider, and let random functions draw from the configuration's stream.
+
+        A scope that is off inside of another lets go of both for as long.
+        """
         outer = _innermost()
         is_held = outer is not None and not outer._is_off
         if not is_held and not blas.can_be_single():
@@ -202,27 +208,28 @@ class _Hold:
         if stream is not None:
             self._thread.stream = stream
             _streams.open.append(self)
-        #: BLAS is held once, by the outermost scope; one that is off inside of it lets go for a while.
+        #: They are held once, by the outermost scope; one that is off inside of it lets go for a while.
         self._holds = is_wanted and not is_held
         self._frees = is_held and not is_wanted
         self._pin: AbstractContextManager[None] | None = None
         if self._holds:
             blas.single_thread.hold()
-            self._pin = providers.pinned(_PROVIDER)
-            self._pin.__enter__()
+            self._pin = providers.held(_PROVIDER)
         elif self._frees:
             blas.single_thread.release()
+            self._pin = providers.held(None)
+        if self._pin is not None:
+            self._pin.__enter__()
 
     def release(self) -> int:
         """Put everything back; return how many threads BLAS was using, if it should have been one."""
         if self._stream is not None:
             self._put_stream_back()
+        if self._pin is not None:
+            self._pin.__exit__(None, None, None)
         if self._frees:
             blas.single_thread.hold()
-        if self._pin is None:
-            return 1
-        self._pin.__exit__(None, None, None)
-        return blas.single_thread.release()
+        return blas.single_thread.release() if self._holds else 1
 
     def _put_stream_back(self) -> None:
         """Give the thread the stream that it had; tasks may leave their scopes in another order than they came."""
@@ -246,5 +253,7 @@ class _Seedless(Unseeded):
 
     def take(self, words: int) -> tuple[int, int]:
         """Draw, after saying that the numbers will be others next time."""
-        self._tell("random numbers are drawn without a seed", "call nt.seed(0) before, or give global_seed=0")
+        innermost = _innermost()
+        if innermost is None or not innermost._is_off:
+            self._tell("random numbers are drawn without a seed", "call nt.seed(0) before, or give global_seed=0")
         return super().take(words)

@@ -4,9 +4,11 @@ With seeds by operation a draw follows from the seed, the path of the module tha
 has drawn there. So a layer more or less leaves the numbers of the others as they are.
 """
 
+import inspect
 import sys
 import threading
 from itertools import pairwise
+from types import CodeType
 from typing import Any
 
 from ..config import DeterministicConfig, Draws
@@ -117,13 +119,25 @@ def running_modules() -> tuple[Any, ...]:
     frame = sys._getframe(1).f_back
     while frame is not None:
         code = frame.f_code
-        if code.co_argcount and code.co_varnames[0] == "self":
-            owner = frame.f_locals.get("self")
+        if code.co_argcount:
+            owner = frame.f_locals.get(code.co_varnames[0])
             # One method of a module may call another, or that of a parent class.
-            if hasattr(type(owner), "named_modules") and not (found and found[-1] is owner):
+            is_new = hasattr(type(owner), "named_modules") and not (found and found[-1] is owner)
+            if is_new and _is_method(code, owner):
                 found.append(owner)
         frame = frame.f_back
     return tuple(reversed(found))
+
+
+def _is_method(code: CodeType, owner: Any) -> bool:
+    """Say whether code that was given an object first is that of a method of it, and not of a function on it."""
+    if code.co_varnames[0] == "self":
+        return True
+    for cls in type(owner).__mro__:
+        method = inspect.unwrap(vars(cls).get(code.co_name, _is_method))
+        if code.co_qualname == f"{cls.__qualname__}.{code.co_name}" or getattr(method, "__code__", None) is code:
+            return True
+    return False
 
 
 def _name_in(outer: Any, inner: Any) -> str:
