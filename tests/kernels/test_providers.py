@@ -212,3 +212,35 @@ def test_threads_that_cannot_be_set_say_so(monkeypatch):
     assert nt.get_num_threads() == 1
     with pytest.raises(ArgumentError, match="does not let its threads be set"):
         nt.set_num_threads(1)
+
+
+HISTORY = """
+import numpy as np
+import numtape as nt
+from numtape.kernels import onednn_library, providers
+
+rng = np.random.default_rng(0)
+pairs = [
+    [nt.tensor(rng.normal(size=shape).astype(dtype)) for shape in shapes]
+    for shapes in (((256, 256), (256, 256)), ((64, 384), (384, 96)), ((8, 64, 96), (8, 96, 64)), ((16, 16), (16, 16)))
+    for dtype in (np.float32, nt.bfloat16, nt.float16)
+]
+
+def products():
+    return [(a @ b).numpy().tobytes() for a, b in pairs]
+
+first = products()
+is_there = onednn_library.why_missing() is None and onednn_library.library().has_vectors
+assert not is_there or "onednn" in providers.taken()
+nt.conv2d(nt.ones(16, 16, 14, 14), nt.ones(32, 16, 3, 3))
+assert products() == first
+with providers.pinned("onednn" if is_there else "auto"):
+    products()
+with nt.deterministic():
+    products()
+assert products() == first
+"""
+
+
+def test_the_bits_of_a_product_do_not_depend_on_what_ran_before():
+    subprocess.run([sys.executable, "-c", HISTORY], check=True, timeout=60)

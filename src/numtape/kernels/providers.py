@@ -21,7 +21,9 @@ from .views import aligned
 
 #: Multiplications in a product, from which on oneDNN gains what calling it through ctypes costs (10 us). It is also
 #: where OpenBLAS begins to use threads. Threads of two libraries must not take turns: each waits busily for its work,
-#: in the way of the other, which doubled the time of a CNN's training step.
+#: in the way of the other, which doubled the time of a CNN's training step. So oneDNN gets the products of all programs,
+#: also of those without convolutions, whom BLAS would serve as well: whether one comes is not known, and the same
+#: product gives the same bits before and after it.
 LEAST_PRODUCT = 1 << 19
 #: The same for a convolution. Once loaded oneDNN is faster at smaller ones too, but these do not pay for loading it.
 LEAST_CONVOLUTION = 1 << 16
@@ -32,8 +34,7 @@ LEAST_TILED = 1 << 21
 NAMES = ("auto", "numpy", "onednn", "amx")
 
 _chosen = "auto"
-#: Who has run anything in this process. Once oneDNN has, its threads are awake; before that, float32 products are as
-#: fast by BLAS.
+#: Who has run anything in this process.
 _ran: set[str] = set()
 _pinned: ContextVar[str | None] = ContextVar("numtape_pinned_provider", default=None)
 #: The same, but for what `held` has pinned.
@@ -185,10 +186,12 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
     working = a.dtype
     if working in HALF_DTYPES or b.dtype in HALF_DTYPES:
         return _half_product(a, b, bias, dtype or (working if working is b.dtype else float32))
-    if working is float32 and b.ndim > 1 and ("onednn" in _ran or active() == "onednn"):
-        done = _by_onednn("matmul", a.size * b.shape[-1], LEAST_PRODUCT, a, b, bias, float32)
-        if done is not None:
-            return done
+    if working is float32 and b.ndim > 1:
+        work = a.size * b.shape[-1]
+        if work >= LEAST_PRODUCT or (_pinned.get() or _chosen) == "onednn":
+            done = _by_onednn("matmul", work, LEAST_PRODUCT, a, b, bias, float32)
+            if done is not None:
+                return done
     if _pinned.get() is not None:
         a, b = aligned(a), aligned(b)
     # np.matmul does not use BLAS for a column times a row.
