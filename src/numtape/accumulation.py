@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from . import tree
-from ._typing import NDArray
+from ._typing import Dtype, NDArray
 from .core.gradients import is_leaf
 from .core.marks import marks, sum_of_scales
 from .core.reverse import deliver
 from .core.value import Value, wrap
-from .dtypes import widened
+from .dtypes import float32, widened
 from .errors import ArgumentError, OperandError, ShapeError
 from .gradient_clipping import tensors_in
 from .gradients import Gradients, ScaledGradients
@@ -65,7 +65,8 @@ def _add(tensor: Value, array: Any, gradient: Any) -> None:
     """Add an array to the ``.grad`` of a tensor; the gradient that it is taken from tells the scale."""
     scale = marks.of(gradient)
     coming = marks.coming([tensor], {id(tensor): scale})
-    deliver(tensor, array)
+    # That of a half tensor is float32 if it was unscaled.
+    deliver(tensor, array, is_unscaled=isinstance(gradient, Value) and gradient.dtype == float32)
     marks.arrive(coming)
 
 
@@ -100,6 +101,8 @@ class GradientAccumulator:
         self._form: Any = None
         #: By tensor for a map, by position otherwise.
         self._totals: dict[Any, NDArray] = {}
+        #: The dtypes in which gradients came.
+        self._dtypes: dict[Any, Dtype] = {}
         self._scales: dict[Any, float | None] = {}
         self._weight = 0.0
         self._overflow = False
@@ -140,6 +143,7 @@ class GradientAccumulator:
             mark = marks.of(gradients[key])
             self._scales[key] = sum_of_scales(self._scales[key], mark) if key in self._totals else mark
             self._totals[key] = self._totals[key] + scaled if key in self._totals else scaled
+            self._dtypes[key] = np.result_type(self._dtypes.get(key, array.dtype), array.dtype)
         self._weight += weight
         self.count += 1
         return self.is_ready
@@ -166,13 +170,13 @@ class GradientAccumulator:
             raise ArgumentError("GradientAccumulator.take: nothing was added.")
         scale = 1.0 / self._weight if self.average else 1.0
         means = {key: np.multiply(total, scale, dtype=total.dtype) for key, total in self._totals.items()}
-        form, overflow, scales = self._form, self._overflow, self._scales
+        form, overflow, scales, dtypes = self._form, self._overflow, self._scales, self._dtypes
         self.reset()
         if overflow:
             means = {}
         if isinstance(form, Gradients):
             tensors = list(means)
-            made = [wrap(Tensor, means[t].astype(t.dtype, copy=False)) for t in tensors]
+            made = [wrap(Tensor, means[t].astype(dtypes[t], copy=False)) for t in tensors]
             for tensor, gradient in zip(tensors, made, strict=True):
                 marks.put(gradient, scales[tensor])
             return Gradients(tensors, made, set(), overflow=overflow)

@@ -24,6 +24,7 @@ from .core.marks import PLAIN, marks
 from .core.record import Record
 from .core.reverse import Cotangents, deliver
 from .core.value import Value, wrap
+from .dtypes import HALF_DTYPES
 from .errors import ArgumentError, NotConnectedError, OperandError, TapeConsumedError
 from .gradients import Gradients, ScaledGradients
 from .insight import summary as summaries
@@ -146,10 +147,15 @@ class Tape(TapeDerivatives):
         self._overflow = scaler.unscale_found(found, targets, retained if sources is None else None)
         return found
 
+    def _as_gradient(self, cotangent: Any, like: Any, cls: type[Value]) -> Any:
+        """Return a cotangent as a gradient; one that was unscaled stays float32, as the half type may not hold it."""
+        is_wide = self._scaler is not None and like.dtype in HALF_DTYPES
+        return as_tensor(cotangent, cotangent if is_wide else like, cls)
+
     def _result(self, found: dict[Any, Any], source: Tensor, targets: Sequence[Value], unconnected: str) -> Any:
         link = link_of(source)
         if link in found:
-            return as_tensor(found[link], source, source.plain)
+            return self._as_gradient(found[link], source, source.plain)
         if unconnected == "zero":
             return wrap(source.plain, zeros_like(source))
         if unconnected == "error":
@@ -222,13 +228,13 @@ class Tape(TapeDerivatives):
             if isinstance(link, Record):
                 if link in watched:
                     tensors.append(watched[link])
-                    gradients.append(as_tensor(cotangent, link, cls))
+                    gradients.append(self._as_gradient(cotangent, link, cls))
                 elif keep == "all":
-                    intermediates[link] = as_tensor(cotangent, link, cls)
+                    intermediates[link] = self._as_gradient(cotangent, link, cls)
                 continue
-            gradient = as_tensor(cotangent, link, cls)
+            gradient = self._as_gradient(cotangent, link, cls)
             if link.requires_grad:
-                deliver(link, gradient)
+                deliver(link, gradient, is_unscaled=self._scaler is not None)
                 delivered.add(link.id)
             tensors.append(link)
             gradients.append(gradient)

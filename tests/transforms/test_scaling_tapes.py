@@ -83,9 +83,88 @@ def test_gradients_of_a_tape_are_those_without_scaling():
             loss = nt.mse_loss(x @ w + half, nt.zeros(2, 3))
         grads = tape.backward(loss)
         found.append([grads[w].numpy(), grads[half].numpy()])
-        assert (grads[w].dtype, grads[half].dtype) == (nt.float32, nt.float16)
+        assert (grads[w].dtype, grads[half].dtype) == (nt.float32, nt.float32)
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# Half parameters: what scaling has saved is float32, as `unscale` leaves it.
+
+
+def slopes_on_tape(w, slope, **options):
+    """Return the gradients of a loss with a given slope, on a tape that scales."""
+    config = amp(loss_scaler=nt.LossScaler.Static(2.0**20))
+    with nt.GradientTape(amp=config, **options) as tape:
+        loss = (w.astype(nt.float32) * slope).sum()
+    return tape, loss
+
+
+@pytest.mark.parametrize("dtype", [nt.float16, nt.bfloat16], ids=str)
+@pytest.mark.parametrize("slope", [2.0**-30, 1.0 + 2.0**-20, 1e6])
+@pytest.mark.parametrize("way", ["map", "delivered", "list", "accumulated", "averaged", "added"])
+def test_a_half_parameter_steps_by_what_scaling_has_saved(way, slope, dtype):
+    def stepped(dtype):
+        w = nt.tensor([1.0], dtype=dtype, requires_grad=True)
+        optimizer = nt.optim.SGD([w], lr=2.0**-12 / slope)
+        tape, loss = slopes_on_tape(w, slope)
+        if way in ("list", "added"):
+            grads = tape.gradient(loss, [w])
+        else:
+            grads = tape.backward(loss)
+            assert grads[w].dtype == w.grad.dtype == nt.float32
+            assert grads[w].tolist() == w.grad.tolist() == [np.float32(slope)]
+        if way == "accumulated":
+            nt.accumulate_gradients(grads)
+        elif way == "added":
+            nt.accumulate_gradients(grads, [w])
+            assert w.grad.dtype == nt.float32
+        elif way == "averaged":
+            accumulator = nt.GradientAccumulator(2)
+            accumulator.add(grads)
+            accumulator.add(slopes_backward(w, slope))
+            grads = accumulator.take()
+            assert grads[w].dtype == nt.float32
+        if way in ("map", "list", "averaged"):
+            optimizer.step(grads)
+        else:
+            optimizer.step()
+        return optimizer.state[w]["master"].item() if dtype != nt.float32 else w.item()
+
+    assert stepped(dtype) == stepped(nt.float32)
+
+
+def slopes_backward(w, slope):
+    tape, loss = slopes_on_tape(w, slope)
+    return tape.backward(loss)
+
+
+def test_gradients_of_both_kinds_add_up_in_float32():
+    w = nt.tensor([1.0], dtype=nt.float16, requires_grad=True)
+    w.sum().backward()
+    assert w.grad.dtype == nt.float16
+    slopes_backward(w, 2.0**-20)
+    assert (w.grad.dtype, w.grad.tolist()) == (nt.float32, [1.0 + 2.0**-20])
+    w.sum().backward()
+    assert (w.grad.dtype, w.grad.tolist()) == (nt.float32, [2.0 + 2.0**-20])
+
+
+def test_what_is_between_keeps_what_scaling_has_saved():
+    w = nt.tensor([1.0], requires_grad=True)
+    config = amp(loss_scaler=nt.LossScaler.Static(2.0**20))
+    with nt.Tape(amp=config) as tape:
+        h = w.astype(nt.float16)
+        h.retain_grad()
+        loss = (h.astype(nt.float32) * 2.0**-30).sum()
+    grads = tape.backward(loss, keep="all")
+    assert (grads[h].dtype, grads[h].tolist()) == (nt.float32, [2.0**-30])
+    assert (h.grad.dtype, h.grad.tolist()) == (nt.float32, [2.0**-30])
+
+
+def test_without_scaling_gradients_have_the_dtype_of_their_parameter():
+    w = nt.tensor([1.0], dtype=nt.bfloat16, requires_grad=True)
+    with nt.GradientTape(amp=nt.AmpConfig()) as tape:
+        loss = (w.astype(nt.float32) * 2.0).sum()
+    assert tape.backward(loss)[w].dtype == w.grad.dtype == nt.bfloat16
 
 
 def test_second_derivatives_under_scaling_are_right():

@@ -387,22 +387,28 @@ def _read_only(g: Any) -> Any:
     return view
 
 
-def deliver(value: Value, cotangent: Any) -> None:
-    """Add a cotangent to a tensor's ``.grad``: untracked, contiguous, with memory of its own."""
+def deliver(value: Value, cotangent: Any, is_unscaled: bool = False) -> None:
+    """Add a cotangent to a tensor's ``.grad``: untracked, contiguous, with memory of its own.
+
+    What was unscaled stays float32 for a half tensor: the half type may not hold what scaling has saved.
+    """
     extras = extras_of(value)
     if isinstance(cotangent, Value):
         cotangent = cotangent.array
+    is_wide = is_unscaled and value.dtype in HALF_DTYPES
     if extras.grad is None:
-        extras.grad = wrap(value.plain, own_array(cotangent, value))
+        extras.grad = wrap(value.plain, own_array(cotangent, cotangent if is_wide else value))
     else:
         total = extras.grad.array
         # A gradient that was widened, because a half would not hold it, stays so.
         is_kept = total.dtype == value.dtype or (value.dtype in HALF_DTYPES and total.dtype == float32)
-        if total.flags.writeable and is_kept:
+        widens = is_wide and total.dtype != float32
+        if total.flags.writeable and is_kept and not widens:
             np.add(total, cotangent, out=total, casting="same_kind")
             mark_written(extras.grad, None)
         else:
-            extras.grad = wrap(value.plain, own_array(total + cotangent, extras.grad if is_kept else value))
+            like = cotangent if widens else extras.grad if is_kept else value
+            extras.grad = wrap(value.plain, own_array(total + cotangent, like))
 
 
 def own_array(array: Any, like: Any) -> NDArray:

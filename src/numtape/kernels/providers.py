@@ -21,9 +21,9 @@ from .views import aligned
 
 #: Multiplications in a product, from which on oneDNN gains what calling it through ctypes costs (10 us). It is also
 #: where OpenBLAS begins to use threads. Threads of two libraries must not take turns: each waits busily for its work,
-#: in the way of the other, which doubled the time of a CNN's training step. So oneDNN gets the products of all programs,
-#: also of those without convolutions, whom BLAS would serve as well: whether one comes is not known, and the same
-#: product gives the same bits before and after it.
+#: in the way of the other, which doubled the time of a CNN's training step. So oneDNN gets the products of all
+#: programs, also where there are no convolutions and BLAS would do as well: nobody knows whether one will come, and the
+#: same product gives the same bits before and after it.
 LEAST_PRODUCT = 1 << 19
 #: The same for a convolution. Once loaded oneDNN is faster at smaller ones too, but these do not pay for loading it.
 LEAST_CONVOLUTION = 1 << 16

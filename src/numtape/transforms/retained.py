@@ -51,4 +51,4 @@ class Retained:
         for reference, gradient in self._found:
             value = reference()
             if value is not None:
-                deliver(value, gradient.array * factor)
+                deliver(value, gradient.array * factor, is_unscaled=True)

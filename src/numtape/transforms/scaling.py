@@ -17,7 +17,6 @@ from ..core.marks import PLAIN, UNSCALED, marks
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, GradientError, OperandError
-from ..kernels.halves import to_half
 from .overflow import first_overflow, is_finite, warn_of_skipped
 from .retained import Retained
 from .scaler_settings import as_backoff, as_count, as_growth, as_scale, check_bounds
@@ -237,15 +236,17 @@ class LossScaler:
         return Retained(targets)
 
     def unscale_found(self, found: dict[Any, Any], targets: Sequence[Value], retained: Retained | None = None) -> bool:
-        """Unscale what a sweep found, adapt the scale, and say whether something overflowed: then `found` is empty."""
+        """Unscale what a sweep found, adapt the scale, and say whether something overflowed: then `found` is empty.
+
+        What is of halves stays in float32, in which it came.
+        """
         factor = 1.0 / self._scale
         bad = []
         with np.errstate(all="ignore"):
             for link in list(found):
                 found[link] = found[link] * factor
                 array = found[link].array if isinstance(found[link], Value) else found[link]
-                # What is too large for a half leaf overflows when it is delivered.
-                if not is_finite(to_half(array, link.dtype) if link.dtype in HALF_DTYPES else array):
+                if not is_finite(array):
                     bad.append(link)
             if retained is not None and not bad:
                 retained.deliver(factor)
