@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -31,6 +31,7 @@ from .core.effects import effects
 from .core.forward import fit
 from .core.gradients import as_tensor, link_of, ones_like, push_forward, sweep
 from .core.graph import is_moving
+from .core.marks import marks
 from .core.reverse import own_array
 from .core.streaming import StreamingTape
 from .core.value import Value, array_of, wrap
@@ -74,12 +75,16 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
                 "nt.vjp for other cotangents."
             )
         graph = inputs.graph_of([out])
+        _, scales = marks.search([link_of(out)])
         is_recorded = is_tracked or (current().grad and has_others(inputs, graph))
         found: dict[Any, Any] = {}
         if out.node is not None:
             found = sweep([out], [ones_like(out)], inputs.tensors, create_graph=is_recorded, graph=graph)
         is_recorded = stays_recorded(inputs, is_recorded, (out, *found.values()))
-        gradients = inputs.results(delivered(inputs, found, is_recorded))
+        found_gradients = delivered(inputs, found, is_recorded)
+        if scales:
+            _mark_scaled(inputs, found_gradients, scales)
+        gradients = inputs.results(found_gradients)
         value = out
         if not is_recorded:
             value = wrap(out.plain, out.array) if inputs.has_tensors else out.array.item()
@@ -89,6 +94,13 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
         return value, gradients
 
     return differentiated
+
+
+def _mark_scaled(inputs: Arguments, gradients: Sequence[Any], scales: Mapping[int, float | None]) -> None:
+    """Note the scales of gradients of a loss that a scaler has scaled, for optimizers."""
+    for source, gradient in zip(inputs.tensors, gradients, strict=True):
+        if isinstance(gradient, Value):
+            marks.put(gradient, scales.get(id(link_of(source))))
 
 
 def grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:

@@ -58,7 +58,7 @@ def test_an_op_whose_backward_overflows_is_named(dtype):
     w = nt.tensor([0.0, 1.0], requires_grad=True, dtype=dtype, name="w")
     square = w * w
     text = warning_of(w, nt.sqrt(square).sum())  # The op.
-    assert " What overflowed first is the gradient in the backward of sqrt, at " in text
+    assert "What overflowed first is the gradient in the backward of sqrt, at " in text
     assert "# The op." in text
 
 
@@ -83,7 +83,38 @@ def test_a_backward_that_overflows_on_a_tape_is_named():
 def test_a_scaled_cotangent_that_overflows_is_named():
     w = nt.tensor([2.0**-100], requires_grad=True)
     text = warning_of(w, (w * np.float32(2.0**100)).sum(), scale=2.0**60)
-    assert " What overflowed first is the gradient in the backward of mul, at " in text
+    assert "What overflowed first is the gradient in the backward of mul, at " in text
+
+
+def makes_infinite(g):
+    return g * np.float32(np.inf)
+
+
+@pytest.mark.parametrize("is_on_leaf", [False, True])
+def test_a_hook_that_overflows_is_named(is_on_leaf):
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    h = w * 2.0
+    (w if is_on_leaf else h).register_hook(makes_infinite)
+    line = makes_infinite.__code__.co_firstlineno
+    assert warning_of(w, h.sum()) == (
+        "LossScaler: 1 steps in a row were skipped, since gradients were not finite; the scale is 8 now. No op "
+        f"overflowed, forward or backward, but gradients pass the hook makes_infinite of {__file__}:{line}: see what "
+        "it returns."
+    )
+
+
+def test_a_warning_that_names_no_op_gives_no_advice_about_one():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w], lr=0.1), nt.LossScaler.Static(8.0, warn_after=1)
+    scaler.scale((w * 2.0).sum()).backward()
+    w.grad = nt.full((2,), np.inf)  # By hand.
+    scaler.step(optimizer)
+    with pytest.warns(RuntimeWarning) as caught:
+        scaler.update()
+    assert str(caught[0].message) == (
+        "LossScaler: 1 steps in a row were skipped, since gradients were not finite; the scale is 8 now. A smaller "
+        "learning rate may help."
+    )
 
 
 # Accumulation.

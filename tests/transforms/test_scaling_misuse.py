@@ -283,3 +283,67 @@ def test_a_gradient_too_large_for_its_half_parameter_is_named():
     scaler.step(optimizer)
     with pytest.warns(RuntimeWarning, match="What overflowed first is the gradient of gain, in float16, by mul at "):
         scaler.update()
+
+
+@pytest.mark.parametrize("way", ["map", "list", "by name"])
+def test_scaled_gradients_that_a_step_is_given_are_refused(way):
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w], lr=1.0), nt.LossScaler.Static(8.0)
+    with nt.Tape() as tape:
+        loss = scaler.scale((w * w).sum())
+    grads = tape.backward(loss) if way == "map" else tape.gradient(loss, [w])
+    with pytest.raises(nt.errors.GradientError) as error:
+        scaler.step(optimizer, grads=grads) if way == "by name" else scaler.step(optimizer, grads)
+    assert str(error.value) == (
+        "StaticScaler.step: the gradients given are those of a scaled loss, and a scaler unscales the .grad of the "
+        "optimizer's parameters; call scaler.step(optimizer) alone, after backward() or "
+        "nt.accumulate_gradients(grads, params) has put them there."
+    )
+    assert w.tolist() == [1.0, 2.0]
+    nt.accumulate_gradients(grads, [w])  # As it says; of what backward has put there it adds nothing.
+    scaler.step(optimizer)
+    scaler.update()
+    assert w.tolist() == [-1.0, -2.0]
+
+
+def test_gradients_that_somebody_unscaled_may_be_given():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w], lr=1.0), nt.LossScaler.Static(8.0)
+    scaler.scale((w * w).sum()).backward()
+    scaler.unscale(optimizer)
+    scaler.step(optimizer, [w.grad * 0.5])
+    assert w.tolist() == [0.0, 0.0]
+
+
+def test_a_scaler_refuses_the_state_of_another_kind():
+    static, dynamic = nt.LossScaler.Static(2.0), nt.LossScaler.Dynamic(4.0)
+    for scaler, other in ((static, dynamic), (dynamic, static), (static, nt.GradScaler()), (dynamic, nt.GradScaler())):
+        before = scaler.state_dict()
+        with pytest.raises(nt.errors.ArgumentError, match="the state of this scaler is a dict with 'scale', 'skipped'"):
+            scaler.load_state_dict(other.state_dict())
+        assert scaler.state_dict() == before
+
+
+@pytest.mark.parametrize("transform", [nt.grad, lambda f: lambda w: nt.value_and_grad(f)(w)[1]])
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_gradients_that_transforms_take_of_scaled_losses_are_known_as_such(transform, is_tracked):
+    w = nt.tensor([1.0, 2.0]).set_requires_grad(is_tracked)
+    scaler = nt.LossScaler.Static(8.0)
+    scaled = transform(lambda w: scaler.scale((w * w).sum()))(w)
+    plain = transform(lambda w: (w * w).sum())(w)
+    assert scaled.tolist() == [16.0, 32.0]
+    optimizer = nt.optim.SGD(1.0)
+    with pytest.raises(nt.errors.GradientError, match="is that of a scaled loss, and was never unscaled"):
+        optimizer.step(params=[w], grads=[scaled])
+    with nt.no_grad():
+        optimizer.step(params=[w], grads=[plain])
+    assert w.tolist() == [-1.0, -2.0]
+
+
+def test_a_gradient_of_a_transform_may_be_unscaled_by_its_scaler():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    optimizer, scaler = nt.optim.SGD([w], lr=1.0), nt.LossScaler.Static(8.0)
+    w.grad = nt.grad(lambda w: scaler.scale((w * w).sum()))(w).detach()
+    scaler.step(optimizer)
+    scaler.update()
+    assert w.tolist() == [-1.0, -2.0]

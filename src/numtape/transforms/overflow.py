@@ -1,5 +1,6 @@
 """Find the first op whose result, or whose backward, is not finite, among the records behind a loss; warn of it."""
 
+import inspect
 import sys
 import warnings
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ def is_finite(array: Any) -> bool:
 
 
 def first_overflow(target: Record | Value | None, sources: Sequence[Link], scale: float) -> str:
-    """Return a sentence that names the op where numbers first left their range, or whose gradient did; "" if none can.
+    """Return sentences that name the op where numbers first left their range, or whose gradient did, and what may help.
 
     Args:
         target: the record that made the loss, or a loss that none has made; None if there is no loss.
@@ -34,39 +35,59 @@ def first_overflow(target: Record | Value | None, sources: Sequence[Link], scale
         scale: what the loss was multiplied by.
     """
     records = collect([target])[::-1] if type(target) is Record else []
-    if not records:
-        return ""
     made: Made = {}
     with np.errstate(all="ignore"):
         born, is_sure = _first_not_finite(records, made)
     if born is not None:
         which = "The first op" if is_sure else "An op"
-        return f" {which} that overflowed is {born.op.name}, in {born.dtype}, at {born.site}."
-    if not is_sure:
-        return ""
+        return f"{which} that overflowed is {born.op.name}, in {born.dtype}, at {born.site}. {_FOR_AN_OP}"
+    if not records or not is_sure:
+        return _FOR_ANY
     try:
         origins = _backward_origins(records, made, scale)
     except NumtapeError:  # What a rule reads was freed, or overwritten since.
-        return ""
+        return _FOR_ANY
     found = [origins[source] for source in sources if source in origins]
     if found:
         first = max(found, key=lambda record: record.index)
-        return f" What overflowed first is the gradient in the backward of {first.op.name}, at {first.site}."
+        return (
+            f"What overflowed first is the gradient in the backward of {first.op.name}, at {first.site}. {_FOR_AN_OP}"
+        )
+    hook = _hook_on_the_way(records, sources)
+    if hook is not None:
+        return f"No op overflowed, forward or backward, but gradients pass {hook}: see what it returns."
     for source in sources:
         # It was finite until it was rounded to the dtype of its parameter.
         reader = _reader(source, records) if isinstance(source, Value) and source.dtype in HALF_DTYPES else None
         if reader is not None:
-            return f" What overflowed first is the gradient of {link_name(source)}, in {source.dtype}, by {reader}."
-    return ""
+            shown = f"{link_name(source)}, in {source.dtype}, by {reader}"
+            return f"What overflowed first is the gradient of {shown}. {_FOR_AN_OP}"
+    return _FOR_ANY
 
 
-def warn_of_skipped(skipped: int, scale: float, sentence: str) -> None:
+#: What may help against overflows: of an op, and of one that has no name.
+_FOR_AN_OP = "A smaller learning rate, or keep_fp32_ops for that op, may help."
+_FOR_ANY = "A smaller learning rate may help."
+
+
+def _hook_on_the_way(records: Sequence[Record], sources: Sequence[Link]) -> str | None:
+    """Return the name and the place of a hook that sees gradients on their way to sources; None without any."""
+    hooks = [record.notes.hooks[0] for record in reversed(records) if record.notes is not None and record.notes.hooks]
+    hooks += [s.extras.hooks for s in sources if isinstance(s, Value) and s.extras is not None and s.extras.hooks]
+    for hook in (hook for each in hooks for hook in each.values()):
+        code = getattr(inspect.unwrap(hook), "__code__", None)
+        place = "" if code is None else f" of {code.co_filename}:{code.co_firstlineno}"
+        return f"the hook {getattr(hook, '__name__', type(hook).__name__)}{place}"
+    return None
+
+
+def warn_of_skipped(skipped: int, scale: float, sentences: str) -> None:
     """Warn of a run of skipped steps, at the user's line."""
     code, lasti = call_site(sys._getframe())
     line = next((n for start, stop, n in code.co_lines() if start <= lasti < stop and n), code.co_firstlineno)
     text = (
         f"LossScaler: {skipped} steps in a row were skipped, since gradients were not finite; the scale is {scale:g} "
-        f"now.{sentence} A smaller learning rate, or keep_fp32_ops for that op, may help."
+        f"now. {sentences}"
     )
     warnings.warn_explicit(text, RuntimeWarning, code.co_filename, line)
 

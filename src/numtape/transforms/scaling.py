@@ -23,6 +23,7 @@ from .scaler_settings import as_backoff, as_count, as_growth, as_scale, check_bo
 from .unscaling import (
     Statistics,
     Step,
+    check_given,
     check_not_late,
     check_not_scaled,
     mark_scaled,
@@ -156,7 +157,7 @@ class LossScaler:
 
         Args:
             optimizer: one with parameters of its own.
-            *args: what its `step` takes; a `closure` may be None, as in PyTorch.
+            *args: what its `step` takes, but no scaled gradients; a `closure` may be None, as in PyTorch.
             **kwargs: the same, by name.
 
         Returns:
@@ -176,6 +177,7 @@ class LossScaler:
         closure = args[0] if args else kwargs.pop("closure", None)
         if callable(closure) and not isinstance(closure, Value):
             raise OperandError(f"{title}: a function that computes the loss cannot be scaled; call backward() first.")
+        check_given(title, (*args, *kwargs.values()))
         if known is None:
             self.unscale(optimizer)
             known = self._steps[id(optimizer)]
@@ -270,7 +272,7 @@ class LossScaler:
         """Continue from what `state_dict` returned; nothing changes if it does not fit."""
         title = f"{type(self).__name__}.load_state_dict"
         expected = self.state_dict()
-        if not isinstance(saved, dict) or not {*expected} - {"skipped"} <= {*saved}:
+        if not isinstance(saved, dict) or not {*expected} - {"skipped"} <= {*saved} <= {*expected, "skipped"}:
             raise ArgumentError(f"{title}: the state of this scaler is a dict with {', '.join(map(repr, expected))}.")
         plain = {name: value.item() if hasattr(value, "item") else value for name, value in saved.items()}
         skipped = as_count("skipped", plain.get("skipped", 0), least=0)

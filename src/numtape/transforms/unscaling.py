@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import tree
 from ..core.effects import Update
 from ..core.marks import PLAIN, UNSCALED, marks
 from ..core.record import Record, note
@@ -135,6 +136,18 @@ def check_not_late(title: str, parameters: Iterable[Value]) -> None:
             raise GradientError(
                 f"{title}: the gradient of {name_of(parameter)} is scaled, though those of this optimizer were "
                 "unscaled: a backward() or add_param_group() came after that. Call unscale(optimizer) last."
+            )
+
+
+def check_given(title: str, given: Iterable[Any]) -> None:
+    """Raise if a map or a tree of gradients that a scaler's step is given has one that is scaled."""
+    for each in given:
+        held = [each.get(tensor) for tensor in each.tensors()] if hasattr(each, "delivered") else tree.leaves(each)
+        if any(map(marks.is_scaled, held)):
+            raise GradientError(
+                f"{title}: the gradients given are those of a scaled loss, and a scaler unscales the .grad of the "
+                "optimizer's parameters; call scaler.step(optimizer) alone, after backward() or "
+                "nt.accumulate_gradients(grads, params) has put them there."
             )
 
 
