@@ -421,6 +421,37 @@ def test_what_numpy_adds_up_for_us_can_be_written_to_a_tensor(dtype):
     assert np.sum(x, where=even, dtype=np.float32).item() == 6250.0
 
 
+def test_doubles_are_rounded_once_to_halves():
+    ties = np.array([1.0 + 2.0**-8, 1.0 + 2.0**-11, 3.0 + 2.0**-7])
+    for dtype, digits in ((nt.bfloat16, 7), (nt.float16, 10)):
+        for tail in (2.0**-40, 0.0, -(2.0**-40)):
+            found = nt.tensor(ties + tail).astype(dtype).numpy().astype(float)
+            expected = [rounded_to_half(Fraction(value), dtype) for value in (ties + tail).tolist()]
+            assert found.tolist() == expected, (digits, tail)
+    x = nt.tensor(np.array([np.inf, np.nan, -0.0, 1e300]))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(x.astype(nt.bfloat16).numpy().astype(float), [np.inf, np.nan, -0.0, np.inf])
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("ord", [1, -1, np.inf, -np.inf])
+def test_norms_of_matrices_by_sums_are_correctly_rounded_and_differentiable(ord, dtype):
+    x = np.random.default_rng(0).normal(size=(50, 7, 9)).astype(dtype)
+    found = nt.norm(nt.tensor(x), ord, axis=(1, 2))
+    for each, matrix in zip(found.numpy(), x, strict=True):
+        sums = [
+            sum(map(Fraction, row)) for row in np.abs((matrix.T if abs(ord) == 1 else matrix).astype(float)).tolist()
+        ]
+        assert float(each) == rounded_to_half(max(sums) if ord > 0 else min(sums), dtype)
+    # Sums that differ, but not in the half type, are no ties.
+    close = nt.tensor(np.array([[1.0, 1.0], [2.0**-12, 2.0**-13]], np.float32).astype(dtype), requires_grad=True)
+    nt.norm(close, 1).backward()
+    assert close.grad.tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    with nt.autocast(dtype=dtype):
+        assert {str(nt.norm(close, each).dtype) for each in (1, 2, "nuc", "fro")} == {"float32"}
+        assert nt.matrix_norm(close, ord="nuc").dtype == nt.float32
+
+
 # Functions made of several ops: rounded once, at the end.
 
 

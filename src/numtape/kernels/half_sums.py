@@ -1,7 +1,8 @@
-"""Sums of half numbers, correctly rounded: added up without error in float64, and rounded once.
+"""Sums of half numbers, correctly rounded: added up in float64, and rounded once.
 
-Half numbers of similar size add up exactly in float64, which is checked by their largest and smallest. Others are cut
-into layers that do (the extraction of Rump, Ogita and Oishi), and the sums of the layers are added with their errors.
+How much a float64 sum may be off is known from the largest number. Most sums are so far from the middle between two
+half numbers that it does not matter. Others are cut into layers that add up without error (the extraction of Rump,
+Ogita and Oishi), block by block, and the sums of the layers are added with their errors.
 """
 
 import math
@@ -20,59 +21,86 @@ HALVES = (float16, bfloat16)
 
 #: So many float16 numbers add up exactly in float64, whatever they are: 2**13 times 2**16, in steps of 2**-24.
 _EXACT = 8192
-#: Where all numbers do not add up exactly, so many of them may.
-_BLOCK = 256
+#: Sums over all of an array are those of rows of so many numbers: no number goes through many additions.
+_ROW = 4096
+#: The numbers of a block that is cut into layers: a float64 each, they stay in the cache.
+_BLOCK = 1 << 16
 
 
 def sum_of_halves(x: NDArray, axis: Axis, keepdims: bool) -> NDArray:
     """Return the sums of a half array over `axis`, in its dtype; inf where that overflows."""
-    plain = np.asarray(_add_reduce(x, axis=axis, keepdims=keepdims, dtype=np.float64))
-    count = x.size // plain.size if plain.size else 0
-    if not _adds_exactly(x, count):
-        wide = _sums_of_blocks(x, axis)
-        wide[~np.isfinite(wide)] = 0.0
-        exact = _exact_sums(wide, wide.size // plain.size, axis, keepdims)
-        # What is not finite is right already, and so is the sign of a zero.
-        plain = np.where(np.isfinite(plain) & (plain != exact), exact, plain)
+    if axis is None and x.size > 2 * _ROW and (x.flags.c_contiguous or x.flags.f_contiguous):
+        plain = _sum_by_rows(x.ravel(order="K")).reshape((1,) * x.ndim if keepdims else ())
+        count, additions = x.size, _ROW + x.size // _ROW + 2
+    else:
+        plain = np.asarray(_add_reduce(x, axis=axis, keepdims=keepdims, dtype=np.float64))
+        count = additions = x.size // plain.size if plain.size else 0
+        if count < 2 or (count <= _EXACT and x.dtype != bfloat16):
+            return rounded(plain, x.dtype)
+    # Each addition is off by 2**-53 of a sum that is at most `count` times the largest number; twice that to be sure.
+    error = 2.0**-52 * additions * count * _largest(x)
+    is_sure = (rounded(plain - error, x.dtype) == rounded(plain + error, x.dtype)) | ~np.isfinite(plain)
+    if not is_sure.all():
+        exact, near = _exact_sums(_lanes_of(x, axis, ~is_sure)), plain[~is_sure]
+        plain[~is_sure] = np.where(exact == near, near, exact)  # The sign of a zero is right already.
     return rounded(plain, x.dtype)
 
 
-def _adds_exactly(x: NDArray, count: int) -> bool:
-    """Say whether any `count` of the numbers add up in float64 without rounding, in any order."""
-    is_bfloat16 = x.dtype == bfloat16
-    if count < 2 or (count <= _EXACT and not is_bfloat16):
-        return True
-    digits = 7 if is_bfloat16 else 10
-    patterns = np.ascontiguousarray(x).view(np.uint16) & np.uint16(0x7FFF)
-    largest = int(patterns.max()) >> digits
-    # Zeros do not count: less 1, they wrap around to the largest pattern.
-    smallest = (int((patterns - np.uint16(1)).min()) + 1) >> digits
-    # Below the smallest normal number, steps are those of the smallest normal numbers.
-    bits = largest + 1 - max(smallest, 1) + digits
-    return bits + (count - 1).bit_length() <= 53
+def _sum_by_rows(flat: NDArray) -> NDArray:
+    """Return the sum of a vector in float64, by rows."""
+    whole = flat.size // _ROW * _ROW
+    rows = _add_reduce(flat[:whole].reshape(-1, _ROW), axis=1, dtype=np.float64)
+    total: NDArray = np.asarray(_add_reduce(rows) + _add_reduce(flat[whole:], dtype=np.float64))
+    return total
 
 
-def _sums_of_blocks(x: NDArray, axis: Axis) -> NDArray:
-    """Return fewer numbers in float64 with the same sums over `axis`: those of blocks, where these add up exactly."""
-    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
-    longest = max(axes, key=lambda each: x.shape[each])
-    length = x.shape[longest]
-    if length <= _BLOCK or not _adds_exactly(x, _BLOCK):
-        return x.astype(np.float64)
-    return np.add.reduceat(x, range(0, length, _BLOCK), axis=longest, dtype=np.float64)
+def _largest(x: NDArray) -> float:
+    """Return the largest absolute value of those that are finite, or more."""
+    # As integers, half numbers above 0 are ordered, and those below 0 as unsigned ones.
+    above, below = int(x.view(np.int16).max()), int(x.view(np.uint16).max())
+    pattern = max(above, below & 0x7FFF if below > 0x7FFF else 0, 0)
+    infinite = 0x7F80 if x.dtype == bfloat16 else 0x7C00
+    found = np.array(min(pattern, infinite - 1), np.uint16).view(x.dtype)
+    return float(found)
 
 
-def _exact_sums(x: NDArray, count: int, axis: Axis, keepdims: bool) -> NDArray:
-    """Return the sums of float64 numbers, rounded to odd; `x` is used up."""
-    layers = []
-    while (top := max(float(x.max()), -float(x.min()))) > 0.0:
-        # Adding this rounds to so few digits that `count` of them add up exactly; subtracting it leaves them.
-        cut = 2.0 ** (math.frexp(top)[1] + (count + 1).bit_length())
-        layer = x + cut
-        layer -= cut
-        x -= layer
-        layers.append(np.asarray(_add_reduce(layer, axis=axis, keepdims=keepdims)))
-    return _sum_to_odd(layers) if layers else np.asarray(_add_reduce(x, axis=axis, keepdims=keepdims))
+def _lanes_of(x: NDArray, axis: Axis, chosen: NDArray) -> NDArray:
+    """Return the numbers behind chosen sums over `axis`, in a row for each."""
+    given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    axes = [each % x.ndim for each in given]
+    kept = [each for each in range(x.ndim) if each not in axes]
+    moved = x.transpose([*kept, *axes])
+    if not chosen.all():
+        moved = moved[chosen.reshape([x.shape[each] for each in kept])]
+    lanes: NDArray = moved.reshape(np.count_nonzero(chosen), -1)
+    return lanes
+
+
+def _exact_sums(lanes: NDArray) -> NDArray:
+    """Return the sums of rows of finite half numbers in float64, rounded to odd."""
+    size, count = lanes.shape
+    bits = (count + 1).bit_length()
+    first = math.frexp(_largest(lanes))[1]
+    # Halves are multiples of their smallest number; each layer takes the bits of float64 that are left for it.
+    layers = (first - (-133 if lanes.dtype == bfloat16 else -24)) // (53 - bits) + 2
+    totals = [np.zeros(size) for _ in range(layers)]
+    columns = min(count, _BLOCK)
+    rows = max(1, _BLOCK // columns)
+    for i in range(0, size, rows):
+        for j in range(0, count, columns):
+            rest = lanes[i : i + rows, j : j + columns].astype(np.float64)
+            exponent = first
+            for total in totals:
+                # Adding this rounds to so few digits that `count` of them add up exactly; subtracting it leaves them.
+                cut = 2.0 ** (exponent + bits)
+                layer = rest + cut
+                layer -= cut
+                total[i : i + rows] += _add_reduce(layer, axis=1)
+                rest -= layer
+                if not rest.any():
+                    break
+                exponent += bits - 53
+    return _sum_to_odd(totals)
 
 
 def _sum_to_odd(terms: list[NDArray]) -> NDArray:
