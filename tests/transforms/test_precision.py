@@ -81,6 +81,21 @@ def test_half_operands_of_widened_functions_give_float32():
     assert {str(y.dtype) for y in results} == {"float32"}
 
 
+def test_functions_of_layers_run_as_their_ops_say():
+    x, functional = nt.tensor(np.abs(floats(2, 4, 6)), dtype=nt.float16), nt.nn.functional
+    with nt.autocast(nt.float16):
+        widened = [
+            functional.softplus(x),
+            functional.avg_pool2d(x, 2),
+            functional.avg_pool2d(x, 2, divisor_override=3),
+            functional.normalize(x),
+            functional.cosine_similarity(x, x),
+        ]
+        kept = [nt.glu(x), nt.tanhshrink(x), nt.median(x), nt.gradient(x, axis=0), functional.dropout1d(x, rng=0)]
+    assert {str(y.dtype) for y in widened} == {"float32"}
+    assert {str(y.dtype) for y in kept} == {"float16"}
+
+
 def test_running_statistics_are_updated_in_place():
     layer = nt.nn.BatchNorm1d(3)
     with nt.autocast(nt.float16):

@@ -186,7 +186,7 @@ def composed(
         inner: Any = with_spellings(function)
         if known.to_float:
             inner = _floated(inner, promoted)
-        face = rounded_once(inner, promoted) if rounds_once else inner
+        face = rounded_once(inner, promoted, is_kept=known.precision == "keep") if rounds_once else inner
         entry = Composite(name.strip("_"), face, known, inner, promoted)
         if known.precision != "keep":
             face = _cast_by_scopes(entry)
@@ -348,12 +348,13 @@ def _single_face(op: Op) -> Callable[..., Any]:
 
 
 def rounded_once(
-    function: Callable[P, R], promoted: tuple[str, ...] | None = None, wide: Dtype = float32
+    function: Callable[P, R], promoted: tuple[str, ...] | None = None, wide: Dtype = float32, is_kept: bool = False
 ) -> Callable[P, R]:
     """Let a function that is made of ops compute on half operands in a `wide` dtype and round its results at the end.
 
     The dtype of the results is that of the `promoted` arguments together, of all if not given: only of halves alone
-    they are rounded.
+    they are rounded. Where a scope casts, each op says what it runs in, unless the function `is_kept` as ops are that
+    run in the dtype of what they get.
     """
     chosen = _choose(function, promoted)
 
@@ -362,8 +363,8 @@ def rounded_once(
         if not any(map(_holds_half, args)) and not (kwargs and any(map(_holds_half, kwargs.values()))):
             return function(*args, **kwargs)
         caster = casting(current().scopes)
-        if caster is not None and caster.everything is not None:
-            return function(*args, **kwargs)  # All ops inside compute in that dtype, and so does what is around.
+        if caster is not None and (caster.everything is not None or not is_kept):
+            return function(*args, **kwargs)
         target = promote([array_of(x) for x in tree.leaves(chosen(args, kwargs)) if hasattr(x, "dtype")])
         working = float64 if target == float64 else wide
         wide_args, wide_kwargs = tree.map(lambda x: x.astype(working) if _is_half(x) else x, (args, kwargs))
@@ -396,7 +397,14 @@ def _is_half(x: Any) -> bool:
 
 
 def _holds_half(x: Any) -> bool:
-    return any(map(_is_half, tree.leaves(x))) if type(x) in (list, tuple, dict) else _is_half(x)
+    kind = type(x)
+    if kind in _WITHOUT_DTYPE:
+        return False
+    return any(map(_is_half, tree.leaves(x))) if kind in (list, tuple, dict) else _is_half(x)
+
+
+#: What most arguments are that are no operands, told in less time than it takes to look for a dtype.
+_WITHOUT_DTYPE = frozenset((type(None), bool, int, float, str))
 
 
 def _floated(function: Callable[P, R], promoted: tuple[str, ...] | None) -> Callable[P, R]:

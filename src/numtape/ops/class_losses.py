@@ -1,5 +1,6 @@
 """Losses of classes and probabilities: cross-entropy and its relatives."""
 
+import functools
 import math
 import warnings
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from .._typing import Array, NDArray, Shape
 from ..core.apply import is_tracked
-from ..core.declare import composed, differentiable
+from ..core.declare import composed, differentiable, rounded_once
 from ..core.op import NON_DIFFERENTIABLE
 from ..core.value import Value
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
@@ -367,7 +368,6 @@ def _distributions(*shape: int) -> Any:
 
 
 @composed(
-    rounds_once=True,
     promoted=("logits", "target"),
     precision="widen",
     also=("cross_entropy",),
@@ -450,11 +450,25 @@ def cross_entropy_loss(
         return _cross_entropy_of_classes(
             logits, target, weight, label_smoothing=label_smoothing, ignore_index=ignore_index, reduction=reduction
         )
+    return _cross_entropy_by_steps(logits, target, weight, label_smoothing, ignore_index, reduction, from_logits)
+
+
+@functools.partial(rounded_once, promoted=("logits", "target"))
+def _cross_entropy_by_steps(
+    logits: Array,
+    target: Array,
+    weight: Array,
+    label_smoothing: float,
+    ignore_index: int,
+    reduction: str,
+    from_logits: bool,
+) -> Array:
+    """Return the cross-entropy that no op computes alone."""
     if from_logits:
         log_probs = log_softmax(logits, axis=_class_axis(logits.shape))
     else:
         log_probs = log(maximum(logits, float(np.finfo(np.promote_types(logits.dtype, np.float32)).eps)))
-    if is_classes:
+    if target.shape != logits.shape or not logits.shape:
         return _nll("cross_entropy_loss", "logits", log_probs, target, weight, label_smoothing, ignore_index, reduction)
     return _cross_entropy_of_distributions(log_probs, target, weight, label_smoothing, reduction)
 

@@ -112,7 +112,6 @@ def _prelu_reference(x: Array, weight: Array) -> Array:
 
 
 @composed(
-    rounds_once=True,
     kinks="at 0, where the derivative is taken as weight",
     reference=_prelu_reference,
     samples=lambda: [
@@ -151,7 +150,8 @@ def prelu(x: Array, weight: Array) -> Array:
     x_shape, weight_shape = x.shape, weight.shape
     if math.prod(weight_shape) == 1:
         if weight_shape:
-            weight = weight.reshape(())
+            # Of as many axes as x: a number would not decide the dtype.
+            weight = weight.reshape((1,) * len(x_shape))
     else:
         axis = min(1, len(x_shape) - 1)
         if len(weight_shape) != 1 or not x_shape or weight_shape[0] != x_shape[axis]:
