@@ -152,7 +152,7 @@ CALLS = {
     "triplet_loss": lambda wide, half: nt.triplet_loss(half, wide, half * 2.0),
     "interp": lambda wide, half: nt.interp(half[0] / 2, half[0].cumsum(axis=0), wide[0]),
     "group_norm": lambda wide, half: nt.group_norm(half, 1, half[0], wide[0]),
-    "instance_norm": lambda wide, half: nt.instance_norm(half[None], half[0], wide[0]),
+    "instance_norm": lambda wide, half: nt.instance_norm(half[None], weight=half[0], bias=wide[0]),
     "layer_norm": lambda wide, half: nt.layer_norm(half, (2,), half[0], wide[0]),
     "batch_norm": lambda wide, half: nt.batch_norm(half, np.ones(2, np.float16), np.ones(2), half[0], wide[0]),
     "conv_transpose1d": lambda wide, half: nt.conv_transpose1d(half[None], half[:, None], wide[0, :1]),

@@ -1607,7 +1607,7 @@ def no_grad_without_parentheses():
         pass
 
 
-@misuse(errors.OperandError, "set_grad_enabled: mode is 'off'; it is True or False.")
+@misuse(errors.OperandError, "set_grad_enabled: mode is 'off'; it must be True or False.")
 def set_grad_enabled_of_text():
     nt.set_grad_enabled("off")
 

@@ -160,7 +160,7 @@ def test_nan_to_num_has_copy_before_nan():
     x = np.array([np.nan, 1.0])
     assert nt.nan_to_num(x, True, 2.0).tolist() == [2.0, 1.0]
     assert nt.nan_to_num(x, nan=2.0).tolist() == [2.0, 1.0]
-    with pytest.raises(OperandError, match=r"^nan_to_num: copy is 2\.0; it is True or False\.$"):
+    with pytest.raises(OperandError, match=r"^nan_to_num: copy is 2\.0; it must be True or False\.$"):
         nt.nan_to_num(x, 2.0)
 
 

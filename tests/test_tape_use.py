@@ -186,7 +186,7 @@ def test_tapes_take_their_settings_in_one_order():
 
 @pytest.mark.parametrize("kind", [nt.Tape, nt.GradientTape])
 def test_flags_of_tapes_are_true_or_false(kind):
-    with pytest.raises(OperandError, match=r"^Tape: persistent is CheckpointConfig\(.*\); it is True or False\.$"):
+    with pytest.raises(OperandError, match=r"^Tape: persistent is CheckpointConfig\(.*\); it must be True or False\.$"):
         kind(nt.CheckpointConfig())
-    with pytest.raises(OperandError, match=r"^Tape: watch_all is 'all'; it is True or False\.$"):
+    with pytest.raises(OperandError, match=r"^Tape: watch_all is 'all'; it must be True or False\.$"):
         kind(True, "all")

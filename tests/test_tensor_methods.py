@@ -21,7 +21,7 @@ def test_astype_without_a_copy_is_the_tensor_itself_if_it_has_the_dtype():
     recorded = np.astype(x, np.float32, copy=False)
     assert recorded.dtype == np.float32
     assert recorded.requires_grad
-    with pytest.raises(OperandError, match=r"^cast: copy is 'K'; it is True or False\.$"):
+    with pytest.raises(OperandError, match=r"^cast: copy is 'K'; it must be True or False\.$"):
         x.astype(np.float64, copy="K")
 
 

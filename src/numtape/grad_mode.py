@@ -145,7 +145,7 @@ class set_grad_enabled:
 
     def __init__(self, mode: bool) -> None:
         if not isinstance(mode, bool | np.bool_):
-            raise OperandError(f"set_grad_enabled: mode is {mode!r}; it is True or False.")
+            raise OperandError(f"set_grad_enabled: mode is {mode!r}; it must be True or False.")
         self._grad = bool(mode)
         self._before = current().grad
         change(grad=self._grad)

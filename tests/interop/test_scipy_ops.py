@@ -131,7 +131,7 @@ ENTRIES = [
 CHECKS = [*op_checks.VALUE_CHECKS, *op_checks.DERIVATIVE_CHECKS]
 #: A constant matrix of float64 makes every product float64: checks in other dtypes are for the other entries.
 CONSTANT = ("sparse @ x", "operator @ x", "x @ sparse", "sparse.T @ x", "spsolve")
-IN_OTHER_DTYPES = ("low precision", "dtypes", "halves")
+IN_OTHER_DTYPES = ("low precision", "dtypes", "halves", "large halves", "beside integers", "beside float32")
 PAIRS = [
     pytest.param(entry, check, id=f"{entry.name}, {check}")
     for entry in ENTRIES

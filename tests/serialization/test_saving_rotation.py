@@ -128,7 +128,7 @@ def test_wrong_arguments_are_named(tmp_path):
     assert str(error.value) == "Checkpoints: mode is 'best'; it is 'min' or 'max'."
     with pytest.raises(ArgumentError) as error:
         Checkpoints(tmp_path).save(-1, 0)
-    assert str(error.value) == "Checkpoints.save: step is -1; it is an integer that is not negative."
+    assert str(error.value) == "Checkpoints.save: step is -1; it must be an integer that is not negative."
 
 
 @pytest.mark.parametrize(("metric", "shown"), [("0.5", "'0.5'"), ("a", "'a'"), ([0.5], "of type list")])

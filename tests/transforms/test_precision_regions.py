@@ -216,7 +216,7 @@ def test_an_unknown_name_is_an_error_that_lists_near_ones(make):
         (
             lambda: nt.autocast(enabled="yes"),
             nt.errors.OperandError,
-            "autocast: enabled is 'yes'; it is True or False.",
+            "autocast: enabled is 'yes'; it must be True or False.",
         ),
         (
             lambda: nt.autocast(lambda x: x),

@@ -95,9 +95,9 @@ def as_kind(title: str, name: str, value: Any, kind: type) -> Any:
             return value
         if getattr(value, "dtype", None) == np.bool_ and not np.ndim(value):
             return bool(value)
-        raise OperandError(f"{title}: {name} is {_shown(value)}; it is True or False.{_hint(value)}")
+        raise OperandError(f"{title}: {name} is {_shown(value)}; it must be True or False.{_hint(value)}")
     if type(value) in _BOOLS or isinstance(value, str) or value is None:
-        raise OperandError(f"{title}: {name} is {value!r}; it is {'an integer' if kind is int else 'a number'}.")
+        raise OperandError(f"{title}: {name} is {value!r}; it must be {'an integer' if kind is int else 'a number'}.")
     return value
 
 
@@ -226,7 +226,11 @@ def _explain(
         for name in kwargs:
             if name not in names:
                 raise _unknown(title, name, names) from None
-        raise OperandError(f"{title}: {misfit}; the arguments are {', '.join(names)}.") from None
+        named = [name for name, x in signature.parameters.items() if x.kind is inspect.Parameter.KEYWORD_ONLY]
+        raise OperandError(
+            f"{title}: {misfit}; the arguments are {', '.join(names)}."
+            + (f" {', '.join(named)} must be named." if named else "")
+        ) from None
     raise error
 
 

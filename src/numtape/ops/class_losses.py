@@ -432,7 +432,6 @@ def cross_entropy_loss(
         array([0.12692801, 2.12692801])
     """
     logits, target = as_arrays(logits, target)
-    logits = in_dtype_of(target, logits)
     check_reduction("cross_entropy_loss", reduction)
     label_smoothing = as_number("cross_entropy_loss", "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -464,6 +463,7 @@ def _cross_entropy_by_steps(
     from_logits: bool,
 ) -> Array:
     """Return the cross-entropy that no op computes alone."""
+    logits = in_dtype_of(target, logits)
     if from_logits:
         log_probs = log_softmax(logits, axis=_class_axis(logits.shape))
     else:

@@ -129,7 +129,7 @@ def _nonzero_values(*shape: int) -> NDArray:
         axis_out_of_bounds("vector_norm"),
         rejected(
             OperandError,
-            "vector_norm: ord is 'fro'; it is a number.",
+            "vector_norm: ord is 'fro'; it must be a number.",
             np.ones(3),
             ord="fro",
         ),
@@ -152,7 +152,7 @@ def vector_norm(x: Array, /, ord: float = 2, axis: Axis = None, keepdims: bool =
         array([ 5., 13.])
     """
     if not isinstance(ord, int | float | np.number):
-        raise ArgumentError(f"vector_norm: ord is {ord!r}; it is a number, inf or -inf.")
+        raise ArgumentError(f"vector_norm: ord is {ord!r}; it must be a number, inf or -inf.")
     if x.dtype in HALVES:
         wide = x.astype(np.float64)
         is_plain = ord in (0, 1, 2) or math.isinf(ord)

@@ -63,7 +63,7 @@ class Checkpoints:
             metric: what `best` compares; NaN is never the best.
         """
         if isinstance(step, bool) or not hasattr(step, "__index__") or step < 0:
-            raise ArgumentError(f"Checkpoints.save: step is {step!r}; it is an integer that is not negative.")
+            raise ArgumentError(f"Checkpoints.save: step is {step!r}; it must be an integer that is not negative.")
         step = int(step)
         suffix = "" if metric is None else f".metric-{_as_number(metric)!r}"
         path = self.directory / f"step-{step:08}{suffix}.safetensors"

@@ -18,7 +18,7 @@ from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, bfloat16, float16, float32, floa
 from ..errors import DtypeError, NumtapeError
 from ..ops.samples import Sample
 from ..tensors import Tensor
-from .op_cases import Case, case_of, directions, is_differentiable
+from .op_cases import Case, case_of, directions, is_differentiable, named_operands
 
 #: The distance of the smallest numbers, and how many binary digits follow the first.
 _STEPS: dict[Any, tuple[float, int]] = {
@@ -68,16 +68,15 @@ def check_beside_float32(entry: Op | Composite, sample: Sample) -> None:
 def _compare(entry: Op | Composite, case: Case, operands: list[NDArray], sample: Sample) -> None:
     """Assert that operands of mixed dtypes give what floats of one width give on the same values, rounded once."""
     wide = np.float64 if any(x.dtype == np.float64 for x in operands) else float32
-    with np.errstate(all="ignore"):
-        try:
-            expected, expected_slopes = _value_and_slopes(case, [x.astype(wide) for x in operands], operands)
-        except NumtapeError:
-            return  # Not a valid input: a singular matrix, or a probability above 1.
-        try:
-            actual, slopes = _value_and_slopes(case, operands, operands)
-        except DtypeError:
-            assert any(x.dtype not in FLOAT_DTYPES for x in operands), f"{entry.name}{sample} refuses floats"
-            return
+    try:
+        expected, expected_slopes = _value_and_slopes(case, [x.astype(wide) for x in operands], operands)
+    except NumtapeError:
+        return  # Not a valid input: a singular matrix, or a probability above 1.
+    try:
+        actual, slopes = _value_and_slopes(case, operands, operands)
+    except DtypeError:
+        assert any(x.dtype not in FLOAT_DTYPES for x in operands), f"{entry.name}{sample} refuses floats"
+        return
     if len(actual) < len(expected):
         return  # A part of integers alone keeps them.
     what = f"{entry.name}{sample} of {', '.join(f'{x.dtype}{x.shape}' for x in operands)}"
@@ -126,7 +125,7 @@ def _dtype_of_result(entry: Op | Composite, sample: Sample, operands: list[NDArr
 def _deciding(entry: Op | Composite, sample: Sample) -> Iterator[bool]:
     """Yield for each differentiable operand whether its dtype decides that of the result."""
     names = [] if isinstance(entry, Op) else list(inspect.signature(entry.function).parameters)
-    for i, argument in enumerate(sample.args):
+    for i, argument in enumerate((*sample.args, *named_operands(entry, sample).values())):
         if isinstance(entry, Op):
             decides = entry.is_variadic or i in entry.promoted
         else:

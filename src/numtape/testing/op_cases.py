@@ -57,7 +57,7 @@ def case_of(entry: Op | Composite, sample: Sample) -> Case:
     """Return the sample as a function of its differentiable operands."""
     flat: list[Any] = []
     slots: list[Any] = []
-    named = {name: x for name, x in sample.params.items() if is_named_operand(entry, name, x)}
+    named = named_operands(entry, sample)
     for i, arg in enumerate((*sample.args, *named.values())):
         is_sequence = isinstance(arg, tuple | list) and any(isinstance(x, np.ndarray) for x in arg)
         parts = list(arg) if is_sequence else [arg]
@@ -88,12 +88,16 @@ def is_differentiable(entry: Op | Composite, position: int, part: Any) -> bool:
     return isinstance(entry, Composite) or entry.pull(position) is not NON_DIFFERENTIABLE
 
 
-def is_named_operand(entry: Op | Composite, name: str, x: Any) -> bool:
-    """Say whether a parameter is an operand that can only be given by name, as functions made of ops may have."""
-    if isinstance(entry, Op) or not is_float_array(x):
-        return False
-    parameter = inspect.signature(entry.face).parameters[name]
-    return parameter.kind is parameter.KEYWORD_ONLY
+def named_operands(entry: Op | Composite, sample: Sample) -> dict[str, NDArray]:
+    """Return the operands of a sample that can only be given by name, as functions made of ops may have."""
+    if isinstance(entry, Op):
+        return {}
+    parameters = inspect.signature(entry.face).parameters
+    return {
+        name: x
+        for name, x in sample.params.items()
+        if is_float_array(x) and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+    }
 
 
 def is_float_array(x: Any) -> bool:

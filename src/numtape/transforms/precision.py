@@ -230,7 +230,7 @@ class autocast:
             raise OperandError("autocast: takes a dtype and whether it is enabled, each once; name the other settings.")
         enabled = given[1] if len(given) == 2 else True if enabled is _UNSET else enabled
         if not isinstance(enabled, bool | np.bool_):
-            raise OperandError(f"autocast: enabled is {enabled!r}; it is True or False.")
+            raise OperandError(f"autocast: enabled is {enabled!r}; it must be True or False.")
         self.enabled = bool(enabled) and self.dtype is not float32
         self._overrides = _overrides("autocast", autocast_ops, keep_fp32_ops)
 
