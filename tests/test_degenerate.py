@@ -85,83 +85,6 @@ def test_a_function_of_the_vectors_of_other_eigenvalues_has_a_gradient():
     np.testing.assert_allclose(nt.grad(function)(x), differences(function, x), rtol=1e-7, atol=1e-8)
 
 
-def plane(x, count=2):
-    """Return the weighted projector onto the first eigenvectors."""
-    v = nt.eigh(x).eigenvectors[:, :count]
-    return (v @ v.T * WEIGHTS).sum()
-
-
-def test_a_function_of_the_plane_that_vectors_of_equal_eigenvalues_span_has_a_gradient():
-    weights = np.arange(9.0).reshape(3, 3)
-
-    def function(x):
-        v = np.linalg.eigh(x)[1][:, :2]
-        return ((v @ v.T) * weights).sum()
-
-    expected = [[0.0, 0.0, -4.0], [0.0, 0.0, -6.0], [-4.0, -6.0, 0.0]]
-    np.testing.assert_allclose(nt.grad(function)(np.diag([1.0, 1.0, 2.0])), expected, atol=1e-14)
-    for x in (symmetric(1.0, 1.0, 3.0), symmetric(-2.0, -2.0, 0.5), symmetric(0.0, 0.0, 0.5)):
-        np.testing.assert_allclose(nt.grad(plane)(x), differences(plane, x), rtol=1e-7, atol=1e-8)
-    # All of the space, whatever its basis.
-    np.testing.assert_allclose(nt.grad(lambda x: plane(x, 3))(np.eye(3)), np.zeros((3, 3)), atol=1e-14)
-    single = symmetric(1.0, 1.0, 3.0).astype(np.float32)
-    np.testing.assert_allclose(nt.grad(plane)(single), nt.grad(plane)(symmetric(1.0, 1.0, 3.0)), rtol=1e-4, atol=1e-4)
-
-
-def test_the_projector_onto_one_of_equal_eigenvectors_raises():
-    with pytest.raises(errors.GradientError, match=f"^eigh: {EQUAL}"):
-        nt.grad(lambda x: plane(x, 1))(symmetric(1.0, 1.0, 3.0))
-
-
-def test_vectors_and_values_together_raise_also_if_the_weights_are_even_along_the_chosen_vectors():
-    """Functions of both that have a derivative and that have none may have the same cotangents."""
-    odd = np.array([[0.0, 1.0], [1.0, 0.0]])
-
-    def rebuilt(x):
-        w, v = nt.eigh(x)
-        return (v * w @ v.T * odd).sum()
-
-    with pytest.raises(errors.GradientError, match=f"^eigh: {EQUAL}"):
-        nt.grad(rebuilt)(np.eye(2))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        nt.eigvalsh,
-        lambda x: nt.eigh(x).eigenvalues,
-        lambda x: nt.diagonal(nt.eigh(x).eigenvectors.T @ x @ nt.eigh(x).eigenvectors),
-        lambda x: nt.sqrt(nt.eigvalsh(x @ x)),
-    ],
-)
-@pytest.mark.parametrize("scale", [1.0, 2.0])
-def test_vectors_raise_also_if_the_values_come_by_another_way(values, scale):
-    def rebuilt(x):
-        x = x * scale
-        v = nt.eigh(x).eigenvectors
-        return (v * values(x) @ v.T * WEIGHTS).sum()
-
-    for x in (np.eye(3), symmetric(1.0, 1.0, 3.0)):
-        with pytest.raises(errors.GradientError, match=f"^eigh: {EQUAL}"):
-            nt.grad(rebuilt)(x)
-
-
-def test_planes_raise_where_what_the_matrix_is_made_of_is_used_elsewhere():
-    """What cannot be known to be right is an error."""
-    x = nt.tensor(symmetric(1.0, 1.0, 3.0), requires_grad=True)
-    with pytest.raises(errors.GradientError, match=f"^eigh: {EQUAL}"):
-        (plane(x) + (x * x).sum()).backward()
-    with pytest.raises(errors.GradientError, match=f"^eigh: {EQUAL}"):
-        nt.Tape().gradient([plane(x), x * 1.0], x)
-    y = x * 1.0
-    with pytest.raises(errors.GradientError, match=f"^eigh: {EQUAL}"):
-        nt.Tape().gradient([plane(y), y], x)
-    # Other leaves do not matter.
-    w = nt.tensor(WEIGHTS, requires_grad=True)
-    (plane(y) + (w * w).sum()).backward()
-    np.testing.assert_allclose(x.grad.numpy(), differences(plane, x.numpy()), rtol=1e-7, atol=1e-8)
-
-
 def test_different_eigenvalues_are_right_also_if_they_are_near():
     x = symmetric(1.0, 1.001, 3.0)
     actual = nt.grad(spectral(nt.sqrt))(x)
@@ -209,27 +132,6 @@ def test_a_function_of_vectors_of_equal_or_zero_singular_values_raises(x, messag
 def test_what_svd_gives_makes_up_the_matrix_and_its_gradient(x):
     actual = nt.grad(reconstructed)(x)
     np.testing.assert_allclose(actual, WEIGHTS[: x.shape[0], : x.shape[1]], rtol=1e-10, atol=1e-12)
-
-
-def polar(x):
-    """Return the weighted nearest orthogonal matrix."""
-    u, _, vh = nt.svd(x)
-    return (u @ vh * WEIGHTS[: x.shape[0], : x.shape[1]]).sum()
-
-
-@pytest.mark.parametrize("x", [np.eye(3), 2.0 * ROTATION, np.diag([2.0, 2.0, 1.0]), np.eye(3)[:, :2], np.eye(3)[:2]])
-def test_a_function_of_the_planes_of_equal_singular_values_has_a_gradient(x):
-    (slopes,) = op_checks.differences(op_checks.Case("polar", polar, [x]), [x], [WEIGHTS[: x.shape[0], : x.shape[1]]])
-    actual = nt.grad(polar)(x)
-    assert np.sum(actual * WEIGHTS[: x.shape[0], : x.shape[1]]) == pytest.approx(float(slopes), rel=1e-8)
-
-
-def test_a_function_of_one_of_equal_singular_vectors_raises():
-    for place in (0, 2):
-        with pytest.raises(errors.GradientError, match=f"^svd: {EQUAL_SINGULAR}"):
-            nt.grad(lambda x, place=place: (nt.svd(x)[place][0] * WEIGHTS[0]).sum())(2.0 * ROTATION)
-    with pytest.raises(errors.GradientError, match=f"^svd: {EQUAL_SINGULAR}"):
-        nt.grad(polar)(np.diag([2.0, 0.0, 0.0]))
 
 
 def test_a_function_of_singular_values_alone_has_a_gradient():

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from .._typing import Dtype
     from .op import Composite, Op
-    from .reader import Reader
     from .record import Record
     from .tape import RecordingTape
     from .value import Value
@@ -237,7 +236,7 @@ class Target(weakref.ref["Value"]):
 class Thread:
     """What belongs to a thread for its whole life, shared by all of its states."""
 
-    __slots__ = ("default_context", "drawn", "ident", "last_exit", "last_target", "stream", "sweep", "updated")
+    __slots__ = ("default_context", "drawn", "ident", "last_exit", "last_target", "stream", "updated")
 
     def __init__(self) -> None:
         self.default_context = Context(0)
@@ -250,8 +249,6 @@ class Thread:
         self.last_target: Target | None = None
         #: The thread's random stream; set on first use by `streams`.
         self.stream: Any = None
-        #: What the rules of the sweep that runs read from; None outside of sweeps.
-        self.sweep: Reader | None = None
         #: While somebody watches `effects`: by id, arrays that hold state, and what they held before.
         self.updated: dict[int, tuple[Any, Any]] | None = None
 

@@ -10,7 +10,6 @@ A rule's first parameter is the cotangent ``g`` (or tangent ``t``); the others n
 ``axis``                a static parameter
 ``index``               the position within a variadic argument
 ``needs``               for each argument, whether its derivative is wanted (joint rules)
-``record``              the record itself, for a look at the graph around it
 ======================  ==========================================================================
 
 So a rule's signature is the declaration of what a record must keep; nothing is said twice.
@@ -66,7 +65,6 @@ class Reads(Enum):
     SHAPES = "tuple(map(shape_of, record.inputs))"
     INDEX = "index"
     NEEDS = "tuple(bool(record.needs >> i & 1) for i in range(len(record.inputs)))"
-    RECORD = "record"
 
 
 #: A kind of `Reads`, and the operand's position or the parameter's name.
@@ -347,7 +345,7 @@ class Op:
             return (Reads.SHAPE if is_shape else Reads.OPERAND, self.arguments.index(plain))
         if name in self.defaults:
             return (Reads.PARAM, name)
-        if name in ("index", "needs", "record"):
+        if name in ("index", "needs"):
             return (Reads[name.upper()], None)
         raise TypeError(f"op {self.name}: a rule reads {name!r}, which is no argument, parameter or known name.")
 

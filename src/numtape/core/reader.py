@@ -11,7 +11,6 @@ from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, float64, widened
 from ..kernels.halves import to_float32
 from .apply import PICK, new_record
 from .context import FREED, casting, current, entered, without_casts
-from .graph import graph_of
 from .recompute import raise_freed
 from .record import Block, Gone, Record
 from .restoring import Restorer
@@ -24,7 +23,7 @@ _ndarray = np.ndarray
 class Reader:
     """Finds what rules read: as arrays, or as tensors linked to their records when `cls` is given."""
 
-    __slots__ = ("_inside", "_moved", "_outer", "_records", "_restorer", "cls", "current", "restored")
+    __slots__ = ("_inside", "_moved", "_records", "_restorer", "cls", "current", "restored")
 
     def __init__(
         self, cls: type[Value] | None, records: Sequence[Record] = (), moved: Mapping[Any, Any] = MappingProxyType({})
@@ -38,13 +37,10 @@ class Reader:
         self._moved = moved
         self._restorer: Restorer | None = None
         self._inside: entered | None = None
-        #: What the rules of a sweep around this one read from.
-        self._outer: Reader | None = None
 
     def __enter__(self) -> None:
         """Begin a sweep. Its rules run in the dtypes of their records, and not everybody looks at what they do."""
         state = current()
-        self._outer, state.thread.sweep = state.thread.sweep, self
         if state.scopes or state.observers:
             observers = tuple(observer for observer in state.observers if observer.looks_inside)
             if len(observers) < len(state.observers) or casting(state.scopes) is not None:
@@ -56,24 +52,6 @@ class Reader:
             self._restorer.drop_all()
         if self._inside is not None:
             self._inside.__exit__()
-        current().thread.sweep = self._outer
-
-    def is_cut(self, record: Record) -> bool:
-        """Say whether all that a record's operands depend on is known to reach the targets through it alone."""
-        behind, leaves = graph_of([link for i, link in enumerate(record.inputs) if record.needs >> i & 1])
-        # What a sweep inside of a rule, or one that ends early, does not see may lead past the record.
-        if self._outer is not None or not set(behind) <= set(self._records):
-            return False
-        before = {*map(id, behind), *map(id, leaves)}
-        if any(id(link) in before for link in self._moved):  # Targets themselves, or reached by another way.
-            return False
-        return not any(
-            id(link) in before
-            for other in self._records
-            if other is not record and id(other) not in before
-            for i, link in enumerate(other.inputs)
-            if other.needs >> i & 1
-        )
 
     def pass_by(self, record: Record) -> None:
         """Drop again what was made again for a record that the sweep has passed."""

@@ -7,10 +7,8 @@ import numpy as np
 
 from .._typing import Array
 from ..core import batching
-from ..core.context import current
 from ..core.declare import differentiable, face_of, numpy_faces
 from ..core.op import Structure
-from ..core.record import Record
 from ..core.value import array_of
 from ..errors import ArgumentError, GradientError, ShapeError
 from .decompositions import asymmetric_rejected, symmetric, symmetric_part
@@ -45,11 +43,10 @@ def _inverse_or_zero(x: Array, is_zero: Any) -> Array:
     return where(is_zero, 0.0, 1.0 / where(is_zero, 1.0, x))
 
 
-def _is_felt(x: Any, *scales: Any) -> Any:
-    """Say which elements of matrices are not zero, beyond what rounding leaves of the largest element of `scales`."""
+def _is_felt(x: Any, scale: Any) -> Any:
+    """Say which elements of matrices are not zero, beyond what rounding leaves of the largest element of `scale`."""
     x = array_of(x)
-    arrays = [array_of(scale) for scale in scales if scale is not None]
-    largest = sum(np.max(np.abs(array), axis=(-2, -1), initial=0.0, keepdims=True) for array in arrays)
+    largest = np.max(np.abs(array_of(scale)), axis=(-2, -1), initial=0.0, keepdims=True)
     return np.abs(x) > max(1e-12, 8 * x.shape[-1] * np.finfo(x.dtype).eps) * largest
 
 
@@ -90,18 +87,7 @@ def diagonal_matrices(x: Array) -> Array:
     return where(np.eye(x.shape[-1], dtype=bool), x[..., None, :], 0.0)
 
 
-def _are_all(g: Any, record: Record) -> bool:
-    """Say whether targets are known to depend on a matrix through its vectors alone; `g` is that of the values.
-
-    Then only what a rotation among the vectors of equal values would change has no derivative. Otherwise the vectors
-    may be weighted with functions of the values, as in ``(v * w) @ v.T``. Equal weights cannot be told from constant
-    ones by the cotangents, yet they move apart with the values.
-    """
-    sweep = current().thread.sweep
-    return g is None and sweep is not None and sweep.is_cut(record)
-
-
-def _svd_pull(g: Sequence[Any], out: tuple[Array, Array, Array], record: Record) -> Array:
+def _svd_pull(g: Sequence[Any], out: tuple[Array, Array, Array]) -> Array:
     # With a and b the antisymmetric parts of u^T g_u and v^T g_v, e = 1 / (s_j - s_i) and h = 1 / (s_i + s_j):
     # u ((a + b) e + (a - b) h + diag(g_s)) v^T, and what g_u and g_v hold beside the columns of u and v, over s.
     g_u, g_s, g_vh = g
@@ -115,7 +101,7 @@ def _svd_pull(g: Sequence[Any], out: tuple[Array, Array, Array], record: Record)
         is_equal = _is_equal(s) | both_zero & ~np.eye(s.shape[-1], dtype=bool)
         over_values = _inverse_or_zero(s, is_zero)
         over_sums = _inverse_or_zero(s[..., None, :] + s[..., :, None], both_zero)
-        matters: Any = _is_told_apart(g_s)
+        matters = _is_told_apart(g_s)
         if rows != columns and g_s is not None:
             # As for equal values: at zero, a singular value by itself has a corner.
             _refuse_zeros(is_zero & (array_of(g_s) != 0))
@@ -137,8 +123,6 @@ def _svd_pull(g: Sequence[Any], out: tuple[Array, Array, Array], record: Record)
                 rest = g_vh - transposed(projected) @ vh
                 _refuse_zeros(is_zero & np.any(_is_felt(rest, g_vh), axis=-1))
                 beside = (u * over_values[..., None, :]) @ rest
-        if np.any(is_equal & matters) and _are_all(g_s, record):
-            matters = _is_felt(a + b, g_u, g_vh) | both_zero & _is_felt(a - b, g_u, g_vh)
         _refuse_pairs("svd", "singular values", "svdvals", is_equal & matters)
         inner = inner + (a + b) * _inverse_differences(s, is_equal) + (a - b) * over_sums
     return u @ inner @ vh + beside
@@ -212,8 +196,8 @@ def _named(name: str, samples: list[Any]) -> list[Any]:
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
-    kinks="U and Vh where singular values are equal, or zero if x is not square: a derivative that depends on which "
-    "vectors are taken raises GradientError",
+    kinks="U and Vh where singular values are equal, or zero if x is not square: a derivative that needs their vectors "
+    "raises GradientError",
     reference=lambda x: np.linalg.svd(x, full_matrices=False),
     samples=lambda: _named("svd", _svd_samples()),
 )
@@ -237,10 +221,9 @@ def svd(x: Array, full_matrices: bool = False, compute_uv: bool = True) -> Any:
     """Return `U`, the singular values `S` and `Vh` with ``x = U @ diag(S) @ Vh``.
 
     Singular vectors are determined up to their sign, those of equal singular values up to a rotation; a function of
-    them has a derivative only if it does not depend on that choice. Where singular values are equal, functions of S,
-    and of the vectors of the other values, have one. So do those of U and Vh that a common rotation does not change,
-    such as ``U @ Vh``, if the result depends on `x` in no other way. For all else, there is an error. In forward mode,
-    use `svdvals` there.
+    them has a derivative only if it does not depend on that choice. Where singular values are equal, functions of S
+    and of the vectors of the other values have one; for what needs the vectors of the equal ones, there is an error.
+    In forward mode, use `svdvals` there.
 
     Args:
         x: of shape (..., m, n). With ``k = min(m, n)``, the results have shapes (..., m, k), (..., k) and (..., k, n).
@@ -308,20 +291,17 @@ def svdvals(x: Array, /) -> Array:
     return run("svdvals", lambda m: np.linalg.svd(m, compute_uv=False), x, _NOT_CONVERGED)
 
 
-def _eigh_pull(g: Sequence[Any], out: tuple[Array, Array], record: Record) -> Array:
+def _eigh_pull(g: Sequence[Any], out: tuple[Array, Array]) -> Array:
     # With a the antisymmetric part of v^T g_v and e = 1 / (w_j - w_i): v (a e + diag(g_w)) v^T, which is symmetric.
     g_w, g_v = g
     w, v = out
     inner: Any = 0.0 if g_w is None else diagonal_matrices(g_w)
     if g_v is not None:
         projected = transposed(v) @ g_v
-        odd = (projected - transposed(projected)) * 0.5
         is_equal = _is_equal(w)
         matters = _is_felt(projected, g_v) | _is_told_apart(g_w)
-        if np.any(is_equal & matters) and _are_all(g_w, record):
-            matters = _is_felt(odd, g_v)
         _refuse_pairs("eigh", "eigenvalues", "eigvalsh", is_equal & matters)
-        inner = inner + odd * _inverse_differences(w, is_equal)
+        inner = inner + (projected - transposed(projected)) * 0.5 * _inverse_differences(w, is_equal)
     return v @ inner @ transposed(v)
 
 
@@ -372,8 +352,7 @@ def _check_uplo(name: str, uplo: str) -> None:
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
-    kinks="the eigenvectors where eigenvalues are equal: a derivative that depends on which are taken raises "
-    "GradientError",
+    kinks="the eigenvectors where eigenvalues are equal: a derivative that needs their vectors raises GradientError",
     numpy=np.linalg.eigh,
     samples=lambda: [*_eigh_samples(), *_eigh_rejected("eigh")],
 )
@@ -397,9 +376,8 @@ def eigh(x: Array, UPLO: str = "L") -> Any:
 
     The function is one of the symmetric part of `x`, so its gradient is symmetric. Eigenvectors are determined up to
     their sign, those of equal eigenvalues up to a rotation; a function of them has a derivative only if it does not
-    depend on that choice. Where eigenvalues are equal, functions of the eigenvalues, and of the other eigenvectors,
-    have one. So do those of the space that the equal ones span, such as ``v @ v.T`` of their columns, if the result
-    depends on `x` in no other way. For all else, there is an error. In forward mode, use `eigvalsh` there.
+    depend on that choice. Where eigenvalues are equal, functions of the eigenvalues and of the other eigenvectors have
+    one; for what needs the eigenvectors of the equal ones, there is an error. In forward mode, use `eigvalsh` there.
 
     Args:
         x: symmetric matrices, of shape (..., n, n).
@@ -407,7 +385,7 @@ def eigh(x: Array, UPLO: str = "L") -> Any:
 
     Raises:
         ArgumentError: if a matrix is not nearly symmetric.
-        GradientError: in a derivative that depends on which eigenvectors of equal eigenvalues are taken.
+        GradientError: in a derivative that needs the eigenvectors of equal eigenvalues.
 
     Example:
         >>> nt.eigh(np.array([[2.0, 1.0], [1.0, 2.0]])).eigenvalues
