@@ -63,6 +63,15 @@ def test_a_function_of_vectors_of_equal_eigenvalues_raises(function, x):
         pushed(spectral(function), x, np.ones(x.shape))
 
 
+def test_the_plane_that_vectors_of_equal_eigenvalues_span_raises_though_it_has_a_derivative():
+    def plane(x):
+        v = nt.eigh(x).eigenvectors[:, :2]
+        return (v @ v.T * WEIGHTS).sum()
+
+    with pytest.raises(errors.GradientError, match=f"^eigh: {EQUAL}"):
+        nt.grad(plane)(symmetric(1.0, 1.0, 3.0))
+
+
 @pytest.mark.parametrize("x", [np.diag([0.0, 0.0, 1.0]), np.zeros((2, 2))])
 def test_zero_eigenvalues_raise_though_the_cotangent_of_their_vectors_is_zero(x):
     with pytest.raises(errors.GradientError, match=f"^eigh: {EQUAL}"):

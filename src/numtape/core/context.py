@@ -174,8 +174,8 @@ class Scope:
         self._entered.enter({"scopes": (*current().scopes, self)})
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._entered.__exit__()
+    def __exit__(self, *exc: Any) -> None:
+        self._entered.__exit__(*exc)
 
 
 def casting(scopes: "tuple[Scope, ...]") -> Scope | None:

@@ -12,17 +12,17 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from typing import Any, Self, TypeVar
 
 from ..config import DeterministicConfig, DeterministicMode
-from ..core.context import Scope, current, entered
+from ..core.context import Scope, current
 from ..core.op import Op
 from ..core.record import call_site, describe_site
 from ..core.stream import Stream, Unseeded, key_from
 from ..errors import DeterminismError, OperandError
 from ..kernels import blas, providers
 from ..kernels.views import aligned
-from . import entries
 from .operation_seeds import stream_of_config
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -112,11 +112,11 @@ class deterministic(Scope):
                 "NumPy's BLAS is no library whose threads can be set, so matrix products may change with their number",
                 "set OMP_NUM_THREADS=1 or VECLIB_MAXIMUM_THREADS=1 before Python starts",
             )
-        entries.push(self, _Hold(self._stream(), is_held, not self._is_off))
+        _HELD.set((*_HELD.get(), (self, _Hold(self._stream(), is_held, not self._is_off))))
 
     def release(self) -> None:
         """Undo the last `hold` of this thread and task."""
-        hold = entries.pop(self)
+        hold = _pop(self)
         if hold is None:
             raise DeterminismError(
                 "deterministic: the scope is left in another thread or task than it was entered in; leave it there."
@@ -139,20 +139,15 @@ class deterministic(Scope):
 
     def __enter__(self) -> Self:
         self.hold()
-        state = entered(scopes=(*current().scopes, self))
         try:
-            state.__enter__()
+            return super().__enter__()
         except BaseException:
             self.release()
             raise
-        entries.push(self, state)
-        return self
 
     def __exit__(self, *exc: Any) -> None:
-        state = entries.pop(self)
         try:
-            if state is not None:
-                state.__exit__(*exc)
+            super().__exit__(*exc)
         finally:
             self.release()
 
@@ -186,6 +181,20 @@ class deterministic(Scope):
 def _innermost() -> deterministic | None:
     """Return the scope of this kind that decides here."""
     return next((scope for scope in reversed(current().scopes) if isinstance(scope, deterministic)), None)
+
+
+#: What scopes hold in this context, each with its scope, innermost last: tasks and threads may share a scope.
+_HELD: ContextVar[tuple[tuple[deterministic, "_Hold"], ...]] = ContextVar("numtape_held", default=())
+
+
+def _pop(scope: deterministic) -> "_Hold | None":
+    """Return what a scope holds since it was entered last, and forget it; None if that was in another context."""
+    found = _HELD.get()
+    for position in range(len(found) - 1, -1, -1):
+        if found[position][0] is scope:
+            _HELD.set(found[:position] + found[position + 1 :])
+            return found[position][1]
+    return None
 
 
 class _Streams(threading.local):

@@ -18,7 +18,6 @@ from ..errors import ArgumentError, DtypeError, OperandError
 from ..grad_mode import decorated
 from ..kernels.halves import to_float32, to_half
 from ..ops.casting import CAST, cast
-from . import entries
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -233,29 +232,25 @@ class autocast:
             raise OperandError(f"autocast: enabled is {enabled!r}; it must be True or False.")
         self.enabled = bool(enabled) and self.dtype is not float32
         self._overrides = _overrides("autocast", autocast_ops, keep_fp32_ops)
+        self._entered = entered()
 
-    def _region(self) -> entered:
-        """Return a region to enter. It shares the copies of the one that it replaces."""
+    def _changes(self) -> dict[str, Any]:
+        """Return what a region changes. It shares the copies of the one that it replaces."""
         scopes = current().scopes
         if not self.enabled:
-            return entered(scopes=without_casts(scopes))
+            return {"scopes": without_casts(scopes)}
         replaced = casting(scopes)
         copies = replaced.copies if isinstance(replaced, Casting) else None
-        return entered(scopes=(*without_casts(scopes), Casting(self.dtype, self._overrides, copies)))
+        return {"scopes": (*without_casts(scopes), Casting(self.dtype, self._overrides, copies))}
 
     def __enter__(self) -> None:
-        region = self._region()
-        region.__enter__()
-        entries.push(self, region)
+        self._entered.enter(self._changes())
 
     def __exit__(self, *exc: Any) -> None:
-        region = entries.pop(self)
-        # A generator that is closed in another context has left its region behind, with the context.
-        if region is not None:
-            region.__exit__(*exc)
+        self._entered.__exit__(*exc)
 
     def __call__(self, function: F) -> F:
-        return decorated("autocast", function, self._region)
+        return decorated("autocast", function, lambda: entered(**self._changes()))
 
 
 class WithoutCasts(Scope):
