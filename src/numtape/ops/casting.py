@@ -35,23 +35,8 @@ def _cast_batch(op: Any, operands: Any, batched: Any, params: Any) -> Any:
     samples=lambda: [sample(values(*shape), dtype=float64) for shape in SHAPES],
 )
 def _cast(x: Array, /, *, dtype: Dtype) -> Array:
-    """Return `x` in another dtype."""
-    return x.astype(dtype)
-
-
-@differentiable(
-    vjps=dict(x=same),
-    jvps=dict(x=same),
-    linear=frozenset(("x",)),
-    structure=Structure.ELEMENTWISE,
-    native_half=True,
-    batch=_cast_batch,
-    cost=lambda out, x, dtype: 0,
-    samples=lambda: [sample(values(*shape), dtype=float64) for shape in SHAPES],
-)
-def _cast_once(x: Array, /, *, dtype: Dtype) -> Array:
-    """Return `x` in bfloat16, rounded once: by way of float32, as NumPy goes, a float64 number would be twice."""
-    return rounded(x, dtype)
+    """Return `x` in another dtype, rounded once: to bfloat16 NumPy goes by way of float32."""
+    return rounded(x, dtype) if dtype == bfloat16 and x.dtype == float64 else x.astype(dtype)
 
 
 #: The op behind `cast`, which autocast records.
@@ -74,8 +59,6 @@ def cast(x: Array, dtype: DtypeLike, *, copy: Any = True) -> Array:
     dtype = as_dtype(dtype)
     if copy is not True and not as_kind("cast", "copy", copy, bool) and getattr(x, "dtype", None) == dtype:
         return x
-    if dtype == bfloat16 and getattr(x, "dtype", None) == float64:
-        return _cast_once(x, dtype=dtype)
     return _cast(x, dtype=dtype)
 
 
