@@ -36,7 +36,7 @@ from .core.reverse import own_array
 from .core.streaming import StreamingTape
 from .core.value import Value, array_of, wrap
 from .directions import all_moved
-from .errors import ArgumentError, ShapeError, StreamedError
+from .errors import ArgumentError, ShapeError
 
 
 def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -233,13 +233,10 @@ def pushed(
     if is_tracked or inputs.has_tensors:
         return _stored(name, function, inputs, moved, has_aux, is_tracked)
     with effects() as seen:
-        try:
-            return _streamed(name, function, inputs, moved, has_aux)
-        except StreamedError:
-            # The function differentiates backward past what was streamed, or captures what others may differentiate
-            # by: it runs again with all kept, as if it had not run yet.
+        found = _streamed(name, function, inputs, moved, has_aux)
+        if found is None:  # It runs again with all kept, as if it had not run yet.
             seen.undo()
-    return _stored(name, function, inputs, moved, has_aux, is_tracked)
+    return found or _stored(name, function, inputs, moved, has_aux, is_tracked)
 
 
 def as_primals(name: str, function: Callable[..., Any], primals: Any) -> tuple[Any, ...]:
@@ -283,14 +280,22 @@ def moving(args: tuple[Any, ...], tangents: Any) -> tuple[tuple[int, ...], Any]:
 
 def _streamed(
     name: str, function: Callable[..., Any], inputs: Arguments, moved: list[Any], has_aux: bool
-) -> tuple[Any, Any, Any]:
-    """Push tangents while the function runs; what it records is forgotten on the way."""
+) -> tuple[Any, Any, Any] | None:
+    """Push tangents while the function runs; what it records is forgotten on the way.
+
+    None if the function differentiates backward past what was forgotten, or captures what others may differentiate by.
+    """
     tape = StreamingTape(_seeds(inputs, moved), must_be_alone=current().grad)
     try:
         out_tree, outs, aux = call(name, function, inputs, {}, has_aux, tape)
         found = [tape.tangent_of(link_of(out)) for out in outs]
+    except Exception:
+        if not tape.past.is_missed:
+            raise
     finally:
         tape.end()
+    if tape.past.is_missed:  # Whatever the function, in this thread or another, has made of the error.
+        return None
     aux = released(inputs, aux, False, is_alone=True)
     inputs.release()
     return (*_with_derivatives(inputs, out_tree, outs, found, False), aux)

@@ -15,7 +15,7 @@ from .core.graph import Graph, begins_tracked, graph_of, is_moving, oldest_of
 from .core.record import Record, describe_site, next_index, note
 from .core.reverse import own_array
 from .core.tape import RecordingTape
-from .core.value import LEAF, Lifted, Value, array_of, extras_of, update_node, wrap
+from .core.value import LEAF, Lifted, Value, array_of, extras_of, single_array, update_node, wrap
 from .core.write import version_of
 from .dtypes import float64, is_float, plain_array
 from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError
@@ -123,7 +123,7 @@ def _as_source(leaf: Any, what: Callable[[], str]) -> Any:
                 note(source.node).is_argument = True
             return source
         version_of(leaf)
-        return _source(leaf.plain, leaf.array, leaf.version)
+        return _source(leaf.plain, single_array(leaf), leaf.version)
     if type(leaf) is not np.ndarray and (isinstance(leaf, bool) or not isinstance(leaf, _NUMBERS)):
         raise OperandError(
             f"{what()} is of type {type(leaf).__name__}, which has no derivative; arguments are tensors, arrays, "

@@ -2,10 +2,8 @@
 
 import math
 import sys
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from . import ops
 from .core.batching import Batched
 from .core.context import current
 from .core.record import call_site
@@ -59,12 +57,6 @@ class LiftedTensor(Lifted, Tensor):
     def dim(self) -> int:
         """Return the number of axes."""
         return self.ndim
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(ops.unbind(self))
 
     def __repr__(self) -> str:
         return f"<{self.meaning} of shape {self.shape}, {self.dtype}>"

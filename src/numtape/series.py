@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -41,6 +41,11 @@ class SeriesTensor(Series, LiftedTensor):
     __slots__ = ()
     meaning = "a power series"
     constant_class = Tensor
+
+    def leave(self, how: str) -> NoReturn:
+        """Raise, and let the function run again without series, also if it goes on."""
+        self.refuse()
+        super().leave(how)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function in VALUE_FREE:
@@ -83,20 +88,10 @@ def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]
     if not isinstance(order, int | np.integer) or isinstance(order, bool) or order < 0:
         raise ArgumentError(f"{_NAME}: order is {order!r}; it must be an integer from 0 on, the highest order wanted.")
     value = _as_number(x)
-    thread = current().thread
-    before, thread.last_exit = thread.last_exit, None
     with effects() as seen:
-        try:
-            found = _by_series(function, value, order)
-        except (NumtapeError, AttributeError, ValueError) as error:
-            if isinstance(error, LeavesTapeError) or isinstance(error.__cause__, LeavesTapeError):
-                _check_exit(function, thread.last_exit)
-            if not _may_be_of_series(error):
-                raise
-            found = None
+        found = _by_series(function, value, order)
+        if found is None:
             seen.undo()
-        finally:
-            thread.last_exit = before
     if found is None:
         found = _by_nesting(function, order)(value)
     is_recorded = current().grad
@@ -125,25 +120,33 @@ def _as_number(x: Any) -> Any:
     return x if x.node is not None and state.grad else x.array
 
 
-def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
-    """Return the derivatives in trees as the function returns them, by running it on a power series."""
+def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any] | None:
+    """Return the derivatives in trees as the function returns them, by running it on a power series.
+
+    None if the function does what a series cannot, whatever it makes of the error.
+    """
+    thread = current().thread
+    before, thread.last_exit = thread.last_exit, None
     depth = current().transforms + 1
     unit = _unit(order, x.dtype)
-    with variable(depth) as level:
-        source = SeriesTensor.of([x, np.array(unit, x.dtype)][: order + 1], order, level)
-        with entered(grad=True, transforms=depth):
-            out_tree = function(source)
-        outs = as_outputs(_NAME, function, out_tree, None)
-        return [tree.unflatten(out_tree, [_derivative(out, n, unit, level) for out in outs]) for n in range(order + 1)]
-
-
-def _may_be_of_series(error: Exception) -> bool:
-    """Say whether a function may have failed by what a series cannot do; other errors are its own."""
-    if isinstance(error, NumtapeError):  # One of the function's own comes again.
-        return True
-    # A series has no array: `AttributeError`, or NumPy's `ValueError` where it wants a number.
-    has_no_array = isinstance(error, AttributeError) and isinstance(error.obj, Series)
-    return has_no_array or isinstance(error.__cause__, LeavesTapeError)
+    try:
+        with variable(depth) as running:
+            source = SeriesTensor.of([x, np.array(unit, x.dtype)][: order + 1], order, running.level)
+            with entered(grad=True, transforms=depth):
+                out_tree = function(source)
+            outs = as_outputs(_NAME, function, out_tree, None)
+            found = [[_derivative(out, n, unit, running.level) for out in outs] for n in range(order + 1)]
+    except Exception as error:
+        if isinstance(error, LeavesTapeError) or isinstance(error.__cause__, LeavesTapeError):
+            _check_exit(function, thread.last_exit)
+        # One of numtape's may be of the function's own, and comes again then. A series has no array.
+        has_no_array = isinstance(error, AttributeError) and isinstance(error.obj, Series)
+        if not running.is_refused and not has_no_array and not isinstance(error, NumtapeError):
+            raise
+        return None
+    finally:
+        thread.last_exit = before
+    return None if running.is_refused else [tree.unflatten(out_tree, each) for each in found]
 
 
 def _check_exit(function: Callable[[Any], Any], last_exit: Any) -> None:

@@ -36,19 +36,36 @@ Coefficients = Callable[[int], Any]
 
 
 _levels = itertools.count(1)
-#: For each variable whose call is running, by its level, its thread and the number of transforms around it there.
-_CALLS: dict[int, tuple[Thread, int]] = {}
+
+
+class Variable:
+    """What a function is developed in while it runs."""
+
+    __slots__ = ("depth", "is_refused", "level", "thread")
+
+    def __init__(self, depth: int) -> None:
+        #: Later variables, which are nested in those before, have larger numbers.
+        self.level = next(_levels)
+        self.thread: Thread = current().thread
+        #: The number of transforms around it, in its thread.
+        self.depth = depth
+        #: Whether the function wanted something that a series cannot do, whatever it made of the error.
+        self.is_refused = False
+
+
+#: The variables of functions that run, by level.
+_RUNNING: dict[int, Variable] = {}
 
 
 @contextmanager
-def variable(depth: int) -> Iterator[int]:
-    """Begin with a variable to develop in, inside of so many transforms, and yield its level."""
-    level = next(_levels)
-    _CALLS[level] = (current().thread, depth)
+def variable(depth: int) -> Iterator[Variable]:
+    """Begin with a variable to develop in, inside of so many transforms."""
+    made = Variable(depth)
+    _RUNNING[made.level] = made
     try:
-        yield level
+        yield made
     finally:
-        del _CALLS[level]
+        del _RUNNING[made.level]
 
 
 class Series(Lifted):
@@ -113,7 +130,12 @@ class Series(Lifted):
 
     def settled(self) -> Any:
         """Return the series while its call is running; after that its value, which others may still differentiate."""
-        return self if self.level in _CALLS else self.constant(self.known[0])
+        return self if self.level in _RUNNING else self.constant(self.known[0])
+
+    def refuse(self) -> None:
+        """Note that the function wants what a series does not have, and has to run without."""
+        if self.level in _RUNNING:
+            _RUNNING[self.level].is_refused = True
 
     def at(self, n: int) -> Any:
         """Return the n-th coefficient; None for zero."""
@@ -162,10 +184,11 @@ class Series(Lifted):
         out = apply(op, values, params)
         if op.facts.is_discrete or not state.grad or not _has_floats(out):
             return _map(self.constant, out)
-        thread, depth = _CALLS[level]
+        running = _RUNNING[level]
         # What transforms in other threads there are, nobody knows.
-        is_within = state.transforms > depth or state.thread is not thread
+        is_within = state.transforms > running.depth or state.thread is not running.thread
         if is_within and any(isinstance(x, Value) and x.node is not None for x in inputs):
+            running.is_refused = True
             raise _no_series(op, "a transform within would have to see through it")
         call = _Call(op, inputs, values, params, moved, out)
         self._start(call, level, pool)

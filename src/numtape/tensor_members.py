@@ -142,12 +142,12 @@ class Members(Value):
 
     # Containers.
     def __len__(self) -> int:
-        if not self.array.ndim:
+        if not self.shape:
             raise OperandError("len(): a tensor without axes has no length; size is 1, and item() gives the number.")
-        return len(self.array)
+        return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        if not self.array.ndim:
+        if not self.shape:
             raise OperandError("iteration: a tensor without axes has no elements to go through; use item().")
         return iter(ops.unbind(self))
 

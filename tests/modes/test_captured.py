@@ -1,6 +1,8 @@
 """What a function captures, returns aside or leaves behind: nothing of it is lost, and nothing lingers."""
 
+import contextvars
 import copy
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -110,6 +112,59 @@ def test_a_function_that_catches_errors_is_not_cut_short():
 
     _, slope = nt.jvp(function, 2.0, 1.0)
     assert slope.item() == 4.0
+
+
+def test_a_function_that_makes_other_errors_of_errors_runs_again():
+    w = nt.tensor(3.0, dtype="float64", requires_grad=True)
+
+    def function(x):
+        try:
+            for _ in range(600):
+                x = x * (w / 3.0)
+        except Exception as error:
+            raise RuntimeError("the model failed") from error
+        return x * x
+
+    assert nt.jvp(function, 2.0, 1.0)[1].item() == 4.0
+    assert nt.hvp(function, 2.0, 1.0).item() == 2.0
+
+
+def test_a_function_whose_thread_fails_runs_again(monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    w = nt.tensor(3.0, dtype="float64", requires_grad=True)
+
+    def function(x):
+        found = []
+        context = contextvars.copy_context()
+        inner = nt.grad(lambda y: y * y * x * w)
+        thread = threading.Thread(target=lambda: context.run(lambda: found.append(inner(2.0))))
+        thread.start()
+        thread.join()
+        return found[0] * x
+
+    assert nt.jvp(function, 2.0, 1.0)[1].item() == 48.0
+    assert [each.item() for each in nt.derivatives(function, 2.0, 2)] == [48.0, 48.0, 24.0]
+
+
+def test_the_argument_of_a_transform_inside_is_nobodys_captured_tensor():
+    runs = []
+
+    def function(x):
+        runs.append(x)
+        return nt.grad(lambda y: y * y * x)(3.0) * x
+
+    assert nt.jvp(function, 2.0, 1.0) == (24.0, 24.0)
+    assert len(runs) == 1
+
+
+def test_a_pull_that_outlives_a_stream_is_right():
+    def function(x):
+        _, pull = nt.vjp(lambda y: y * y * x, 3.0)
+        for _ in range(600):
+            x = x * 1.0
+        return pull(1.0)[0] * x
+
+    assert nt.jvp(function, 2.0, 1.0) == (24.0, 24.0)
 
 
 def test_a_function_that_returns_a_captured_tensor_returns_it():

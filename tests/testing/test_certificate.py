@@ -538,6 +538,17 @@ def test_steps_of_the_function_itself_are_no_lack_of_precision():
         assert nt.check_gradients(lambda x: through(x).sum(), np.array([point])).rows[0].verdict is Verdict.WRONG
 
 
+def test_functions_may_run_transforms_at_arrays():
+    points = np.array([0.5, 1.0, 2.0])
+
+    def loss(w):
+        return ((nt.elementwise_grad(lambda t: nt.sin(w * t))(points) - 1.0) ** 2).mean()
+
+    w = np.array([1.3, 0.7, 0.2])
+    assert nt.check_gradients(loss, w)
+    assert nt.check_gradients(lambda w: nt.hessian(lambda t: (w * t**3).sum())(points), w)
+
+
 def test_functions_may_use_tapes_inside():
     def slope(x, **options):
         with nt.GradientTape() as tape:

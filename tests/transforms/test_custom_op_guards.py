@@ -337,8 +337,9 @@ def test_an_elementwise_rule_of_arrays_serves_forward_mode():
     assert nt.jvp(square, X, X)[1].tolist() == [2.0, 8.0, 18.0]
 
 
-def test_an_op_that_says_that_it_is_linear_has_mixed_mode():
-    square = custom_op(vjp=SQUARE, is_linear_backward=True)(squared)
+@pytest.mark.parametrize("rules", [{"vjp": SQUARE, "is_linear_backward": True}, {"jvp": SQUARE}])
+def test_an_op_that_is_known_to_be_linear_has_mixed_mode(rules):
+    square = custom_op(**rules)(squared)
     scheduler = nt.HybridScheduler()
     found = nt.jacobian(lambda x: square(x).sum() * np.ones(20), scheduler=scheduler)(np.arange(10.0))
     assert scheduler.last_decision.mode is nt.SchedulingStrategy.MIXED

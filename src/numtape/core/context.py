@@ -77,11 +77,13 @@ class Cell:
 class Past(Cell):
     """The generation of records whose links were cut behind one streamed derivative. It is always dead."""
 
-    __slots__ = ("is_over",)
+    __slots__ = ("is_missed", "is_over")
 
     def __init__(self) -> None:
         super().__init__("a streamed derivative")
         self.kill()
+        #: Whether something looked for what was behind the records: the function has to run again.
+        self.is_missed = False
         #: Whether the derivative was computed, so that nothing differentiates by what lay behind the records.
         self.is_over = False
 

@@ -128,6 +128,8 @@ def _is_wanted(leaf: Value, required_only: bool) -> bool:
 
 def raise_streamed(record: Record) -> NoReturn:
     """Raise for a record whose links were cut: a source may have been behind it."""
+    assert isinstance(record.cell, Past)
+    record.cell.is_missed = True
     raise StreamedError(
         f"a sweep would have to go past {record.site}, which a forward derivative has streamed past; use "
         "nt.grad inside of the function, or call jvp with tensors instead of arrays."

@@ -10,7 +10,7 @@ from .apply import COPY, apply, as_operand, compute_in_scopes, is_tracked, recor
 from .context import current
 from .op import Op
 from .record import Record
-from .value import Value, wrap
+from .value import Value, single_array, wrap
 from .write import check_writable, mark_written, read_stamp
 
 
@@ -25,7 +25,7 @@ def write_op(target: Any, op: Op, operands: tuple[Any, ...], params: dict[str, A
         x if isinstance(x, Value) or (x is None and i >= required) else as_operand(op, x, i, operands)
         for i, x in enumerate(operands)
     )
-    arrays = tuple(x.array if isinstance(x, Value) else x for x in operands)
+    arrays = tuple(single_array(x) if isinstance(x, Value) else x for x in operands)
     if not isinstance(target, Value):
         if not isinstance(target, np.ndarray):
             raise OperandError(f"{op.name}: out must be a tensor or an array, not {type(target).__name__}.")

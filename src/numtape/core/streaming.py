@@ -100,8 +100,7 @@ class StreamingTape(RecordingTape):
                 push_all(batch, self.tangents, Reader(None), find=self._find)
             except FreedError as error:
                 # Something put an older value into a record, whose array the stream has dropped since.
-                self.failure = StreamedError("a value is read that a forward derivative has streamed past.")
-                raise self.failure from error
+                raise self._missed("a value is read that a forward derivative has streamed past.") from error
             except BaseException as error:
                 self.failure = error
                 raise
@@ -136,7 +135,7 @@ class StreamingTape(RecordingTape):
         try:
             push_all(records, self.tangents, Reader(None), find=self._look_at_other)
         except FreedError as error:
-            raise StreamedError("another thread reads a value that a forward derivative has streamed past.") from error
+            raise self._missed("another thread reads a value that a forward derivative has streamed past.") from error
         return self.tangents.get(link)
 
     def _look_at_other(self, link: Link) -> None:
@@ -148,12 +147,22 @@ class StreamingTape(RecordingTape):
             if not is_other:
                 self.constants.add(link)
         else:
-            is_other = isinstance(link, Value) and link.node is not None
+            is_other = isinstance(link, Value) and link.node is not None and not self._is_within(link)
         if is_other:
-            raise StreamedError(
+            raise self._missed(
                 "a function that captures a tensor which requires a gradient, or which others differentiate by, cannot "
                 "be streamed; call jvp with tensors instead of arrays."
             )
+
+    def _is_within(self, leaf: Value) -> bool:
+        """Say whether a leaf is the argument of a transform inside of the function: it goes with that."""
+        extras = leaf.extras
+        return extras is not None and extras.is_argument and (extras.since or 0) > self.start
+
+    def _missed(self, message: str) -> StreamedError:
+        """Return the error that ends the stream, and note it: the function may make something else of it."""
+        self.past.is_missed = True
+        return StreamedError(message)
 
     def end(self) -> None:
         """Forget everything."""

@@ -140,6 +140,16 @@ class Lifted(Value):
         """Run an op that has this value among its operands."""
         raise NotImplementedError
 
+    def refuse(self) -> None:
+        """Note that somebody wants what this value does not have, and will get an error."""
+
+
+def single_array(x: Value) -> NDArray:
+    """Return the array of a value, for what cannot do with several; one that stands for more has none."""
+    if isinstance(x, Lifted):
+        x.refuse()
+    return x.array
+
 
 def array_of(x: Any) -> Any:
     """Return the array behind a tensor, a lifted one's with its leading axes; anything else as it is."""

@@ -11,7 +11,7 @@ from ..core import batching
 from ..core.declare import face_of, linear, runner
 from ..core.inplace import is_own_write, write_part
 from ..core.op import Op, Structure
-from ..core.value import Value
+from ..core.value import Value, single_array
 from ..dtypes import can_store, plain_array
 from ..errors import DtypeError, IndexingError, ShapeError
 from .samples import rejected, sample, values
@@ -358,8 +358,8 @@ def _store(x: Any, key: Key, part: Any) -> None:
 def setitem(x: Value, key: Any, part: Array) -> None:
     """Write ``x[key] = part`` in place, recorded."""
     key = as_key(key, "setitem")
-    array = x.array
-    value = part.array if isinstance(part, Value) else part
+    array = single_array(x)
+    value = single_array(part) if isinstance(part, Value) else part
     if isinstance(value, np.ndarray):
         value = plain_array("setitem: the value", value)
     elif not isinstance(value, np.generic | float | int | bool):

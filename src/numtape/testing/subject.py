@@ -87,7 +87,7 @@ class Subject:
         self.of_floats = functools.wraps(function)(lambda *floats: self.call(*floats))
         self.args = args = tuple(map(_widened, args))
         self.rng = rng
-        #: Whether values are computed on tracked tensors, as functions that register hooks need.
+        #: Whether values are computed on tracked tensors, as functions that register hooks or run transforms need.
         self.is_tracked = False
         self.flat = [_as_float64(leaf) for leaf in tree.leaves(args)]
         self.places = [i for i, x in enumerate(self.flat) if isinstance(x, np.ndarray) and is_float(x.dtype)]
@@ -206,6 +206,9 @@ class Subject:
                     "out of what is checked, or return floats."
                 )
         if not any(isinstance(y, Value) for y in outs):
+            if not self.is_tracked:  # A transform in the function gives arrays for arrays that nobody tracks.
+                self.is_tracked = True
+                return self.values(arrays)
             raise OperandError(
                 f"check_gradients: {self.title} returned {type(outs[0]).__name__}, which is no tensor, so its gradient "
                 "is lost; compute with tensors to the end, with nt's or NumPy's functions, and without numpy(), item() "

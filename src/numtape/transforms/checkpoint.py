@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
-from ..core.context import Scope
+from ..core.context import Scope, current
 from ..core.recompute import drop, note_arrays
 from ..core.record import Block, Record, describe_site
 from ..core.value import Value
@@ -65,6 +65,8 @@ def checkpoint(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
         raise OperandError(
             f"checkpoint: wants a function and its arguments, not {name} first; call nt.checkpoint(f, x)."
         )
+    if not current().grad:
+        return function(*args, **kwargs)
     given = [leaf for leaf in tree.leaves((args, kwargs)) if isinstance(leaf, Value)]
     before = [_writes(value) for value in given]
     arrays = [leaf for leaf in tree.leaves((args, kwargs)) if isinstance(leaf, np.ndarray)]

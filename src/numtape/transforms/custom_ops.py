@@ -60,7 +60,7 @@ def custom_op(
         **facts: what is known about the op: `cost`, `structure` ("elementwise", "dense", ...), `batch`, `aliases`,
             `precision`, `linear`, `kinks`, `to_float`; `deterministic=False` if the same operands may give other bits;
             `is_linear_backward=True` if the VJP is linear in the cotangent, as every true one is and one that clips is
-            not: only then Jacobians may be computed in mixed mode through the op.
+            not: only then Jacobians may be computed in mixed mode through the op. It is known if there is no VJP.
 
     Raises:
         GradientError: if a rule disagrees with differences of the function.
@@ -91,12 +91,14 @@ def custom_op(
             raise OperandError(
                 f"custom_op: declares functions, not {type(function).__name__}; write @nt.custom_op(vjp=...) above one."
             )
-        return _Declaration(function, vjp, jvp, _as_facts(facts)).face(samples, check)
+        # A VJP may clip or round its cotangent, and neither the structure nor a JVP beside it tells. The transpose of a
+        # JVP does not.
+        return _Declaration(function, vjp, jvp, _as_facts(facts, is_linear_backward=vjp is None)).face(samples, check)
 
     return decorate
 
 
-def _as_facts(facts: dict[str, Any]) -> Facts:
+def _as_facts(facts: dict[str, Any], is_linear_backward: bool) -> Facts:
     found = dict(facts)
     structure = found.get("structure", Structure.DENSE)
     if isinstance(structure, str):
@@ -115,8 +117,7 @@ def _as_facts(facts: dict[str, Any]) -> Facts:
                 f'custom_op: linear is {found["linear"]!r}; it must name the arguments, as in linear=("x",).'
             )
         found["linear"] = frozenset(found["linear"])
-    # A rule may clip or round its cotangent, and neither the structure nor a JVP beside it tells.
-    return Facts(**{"cost": per_output, "is_linear_backward": False, **found})
+    return Facts(**{"cost": per_output, "is_linear_backward": is_linear_backward, **found})
 
 
 class _Declaration:
