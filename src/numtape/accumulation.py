@@ -106,6 +106,10 @@ class GradientAccumulator:
         self._scales: dict[Any, float | None] = {}
         self._weight = 0.0
         self._overflow = False
+        #: How many overflows of tapes there had been when a micro-batch was added last.
+        self._overflows_before = marks.overflows
+        #: The running statistics that moved on the way to what was added, to put them back if the step is skipped.
+        self._statistics: list[Any] = []
         self.count = 0
 
     @property
@@ -118,8 +122,8 @@ class GradientAccumulator:
 
         Args:
             grads: the map of a backward, or a sequence or another tree of tensors and arrays; always of one form. A
-                gradient that is None, or missing in a map, counts as zero; but where the map, or the list that
-                `tape.gradient` returns for a list of sources, says `overflow`, what is taken says it, too.
+                gradient that is None, or missing in a map, counts as zero; but if it is so because gradients
+                overflowed on a tape that scales, what is taken says `overflow`.
             weight: how much the micro-batch counts in the mean, if they are of different sizes.
 
         Returns:
@@ -133,11 +137,15 @@ class GradientAccumulator:
         found = _by_key(title, grads)
         if self.count:
             self._check(title, grads, found)
-        else:
-            self._form = grads
-        self._overflow = self._overflow or getattr(grads, "overflow", False) is True
-        scale = weight if self.average else 1.0
         gradients = grads if isinstance(grads, Gradients) else _parts(grads)
+        if not self.count or len(found) == len(gradients):  # One that has all of them, if there is such.
+            self._form = grads
+        # A tape's None for a single source does not say why it is one; that there was an overflow since does.
+        is_overflown = len(found) < len(gradients) and marks.overflows > self._overflows_before
+        self._overflow = self._overflow or is_overflown or getattr(grads, "overflow", False) is True
+        self._overflows_before = marks.overflows
+        self._statistics.append(getattr(grads, "statistics", None))
+        scale = weight if self.average else 1.0
         for key, array in found.items():
             scaled = np.multiply(array, scale, dtype=widened(array.dtype))
             mark = marks.of(gradients[key])
@@ -164,16 +172,20 @@ class GradientAccumulator:
         """Return the mean or sum of what was added, in the form in which it was given, and start anew.
 
         It may be taken early, after the last micro-batches of an epoch. If a micro-batch overflowed there are no
-        gradients, `overflow` says so, and a step with it does nothing.
+        gradients, `overflow` says so, and a step with it does nothing; running statistics that moved on the way to the
+        maps or lists that were added go back.
         """
         if not self.count:
             raise ArgumentError("GradientAccumulator.take: nothing was added.")
         scale = 1.0 / self._weight if self.average else 1.0
         means = {key: np.multiply(total, scale, dtype=total.dtype) for key, total in self._totals.items()}
         form, overflow, scales, dtypes = self._form, self._overflow, self._scales, self._dtypes
-        self.reset()
         if overflow:
             means = {}
+            for statistics in reversed(self._statistics):  # What they held first is what they hold in the end.
+                if statistics is not None:
+                    statistics.put_back()
+        self.reset()
         if isinstance(form, Gradients):
             tensors = list(means)
             made = [wrap(Tensor, means[t].astype(dtypes[t], copy=False)) for t in tensors]
@@ -187,12 +199,14 @@ class GradientAccumulator:
                 marks.put(gradient, scales[place])
         if overflow or isinstance(form, ScaledGradients):
             return ScaledGradients(made, overflow)
-        return type(form)(made) if type(form) in (list, tuple) else tree.unflatten(form, made)
+        if type(form) in (list, tuple):
+            return type(form)(made)
+        return tree.unflatten(form, [each for each, part in zip(made, parts, strict=True) if part is not None])
 
 
 def _parts(grads: Any) -> list[Any]:
-    """Return the gradients of a sequence or tree; a None in a sequence holds its place."""
-    return list(grads) if type(grads) in (list, tuple, ScaledGradients) else tree.leaves(grads)
+    """Return the gradients of a sequence or tree; a None holds its place."""
+    return tree.leaves(grads, keeps_none=True)
 
 
 def _by_key(title: str, grads: Any) -> dict[Any, NDArray]:

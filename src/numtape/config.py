@@ -6,6 +6,9 @@ from enum import Enum
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
+from ._typing import Dtype
 from .errors import ArgumentError, OperandError
 from .scheduler_config import SchedulerConfig as SchedulerConfig
 from .scheduler_config import SchedulingStrategy as SchedulingStrategy
@@ -220,7 +223,7 @@ class AmpConfig:
     """
 
     enabled: bool = True
-    precision_mode: PrecisionMode | str = PrecisionMode.BFLOAT16
+    precision_mode: PrecisionMode | str | Dtype = PrecisionMode.BFLOAT16
     loss_scaler: Any = None
     autocast_ops: tuple[str, ...] = ()
     keep_fp32_ops: tuple[str, ...] = ()
@@ -230,7 +233,9 @@ class AmpConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
             raise ArgumentError(f"AmpConfig: enabled is {self.enabled!r}; it must be a bool.")
-        mode = as_member("AmpConfig", "precision_mode", PrecisionMode, self.precision_mode)
+        given: Any = self.precision_mode
+        name = given.name if isinstance(given, np.dtype) else given
+        mode = as_member("AmpConfig", "precision_mode", PrecisionMode, name)
         object.__setattr__(self, "precision_mode", mode)
         for name in ("autocast_ops", "keep_fp32_ops"):
             names: Any = getattr(self, name)

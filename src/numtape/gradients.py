@@ -34,6 +34,8 @@ class Gradients:
     ) -> None:
         #: Whether gradients overflowed, so that there are none.
         self.overflow = overflow
+        #: The running statistics that moved on the way to a loss that was scaled, if any.
+        self.statistics: Any = None
         self._tensors = tensors
         self._by_link = {link_of(t): g for t, g in zip(tensors, gradients, strict=True)}
         self._intermediates: dict[Any, Tensor] = {}
@@ -97,10 +99,14 @@ class Gradients:
 class ScaledGradients(list[Any]):
     """The gradients of several sources under loss scaling: a list; all None if `overflow` is True."""
 
-    def __init__(self, gradients: Iterable[Any], overflow: bool) -> None:
+    def __init__(self, gradients: Iterable[Any], overflow: bool, statistics: Any = None) -> None:
         super().__init__(gradients)
         #: Whether gradients overflowed, so that there are none.
         self.overflow = overflow
+        #: The running statistics that moved on the way to the targets, if any.
+        self.statistics = statistics
 
 
-tree.register(ScaledGradients, lambda grads: grads, lambda grads, new: ScaledGradients(new, grads.overflow))
+tree.register(
+    ScaledGradients, lambda grads: grads, lambda grads, new: ScaledGradients(new, grads.overflow, grads.statistics)
+)

@@ -7,6 +7,8 @@ of record with contexts, and a gradient follows the target's own graph, whoever 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import tape_scopes, tree
 from .core.context import entered
 from .core.gradients import (
@@ -17,14 +19,13 @@ from .core.gradients import (
     seed_of,
     sweep,
     why_untracked,
-    zeros_like,
 )
 from .core.graph import collect
 from .core.marks import PLAIN, marks
 from .core.record import Record
 from .core.reverse import Cotangents, deliver
-from .core.value import Value, wrap
-from .dtypes import HALF_DTYPES
+from .core.value import Value
+from .dtypes import HALF_DTYPES, widened
 from .errors import ArgumentError, NotConnectedError, OperandError, TapeConsumedError
 from .gradients import Gradients, ScaledGradients
 from .insight import summary as summaries
@@ -76,6 +77,8 @@ class Tape(TapeDerivatives):
         super().__init__(persistent, watch_all, tape_scopes.given(self._deterministic, self._dropping, casting))
         self._scaler = tape_scopes.scaler_of(amp)
         self._overflow = False
+        #: The running statistics that moved on the way to what was differentiated last under loss scaling.
+        self._statistics: Any = None
         if scheduler is not None:
             self.scheduler = scheduler
 
@@ -133,7 +136,7 @@ class Tape(TapeDerivatives):
             return results[0]
         if isinstance(sources, dict):
             return tree.unflatten(sources, results)
-        return results if self._scaler is None else ScaledGradients(results, self._overflow)
+        return results if self._scaler is None else ScaledGradients(results, self._overflow, self._statistics)
 
     def _scaled_sweep(
         self, targets: Sequence[Value], seeds: Sequence[Any], sources: Sequence[Value] | None, **options: Any
@@ -144,7 +147,8 @@ class Tape(TapeDerivatives):
             return sweep(targets, seeds, sources, **options)
         with scaler.retaining(targets) as retained:
             found = sweep(targets, [scaler.scaled_seed(seed) for seed in seeds], sources, **options)
-        self._overflow = scaler.unscale_found(found, targets, retained if sources is None else None)
+        self._statistics = scaler.unscale_found(found, targets, retained if sources is None else None)
+        self._overflow = self._statistics is None
         return found
 
     def _as_gradient(self, cotangent: Any, like: Any, cls: type[Value]) -> Any:
@@ -157,7 +161,7 @@ class Tape(TapeDerivatives):
         if link in found:
             return self._as_gradient(found[link], source, source.plain)
         if unconnected == "zero":
-            return wrap(source.plain, zeros_like(source))
+            return self._as_gradient(np.zeros(source.shape, widened(source.dtype)), source, source.plain)
         if unconnected == "error":
             name = source.name or f"tensor{list(source.shape)}"
             untracked = next((target for target in targets if target.node is None), None)
@@ -242,6 +246,7 @@ class Tape(TapeDerivatives):
         _mark_scaled(map(link_of, tensors), gradients, scales)
         made = Gradients(tensors, gradients, delivered, self._left(), self._overflow)
         made._intermediates = intermediates
+        made.statistics = self._statistics
         return made
 
     def checkpoint_plan(self, loss: Any) -> "Plan":

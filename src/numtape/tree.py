@@ -88,12 +88,14 @@ def _rebuild_fields(tree: Any, names: list[str], new: list[Any]) -> Any:
     return built
 
 
-def leaves(tree: Any) -> list[Any]:
-    """Return the leaves of a tree, in order.
+def leaves(tree: Any, keeps_none: bool = False) -> list[Any]:
+    """Return the leaves of a tree, in order; None, which is an empty tree, only if it is to be kept.
 
     Example:
         >>> nt.tree.leaves({"a": 1, "b": [2, None, (3,)]})
         [1, 2, 3]
+        >>> nt.tree.leaves({"a": 1, "b": [2, None, (3,)]}, keeps_none=True)
+        [1, 2, None, 3]
     """
     if _node(tree) is None:
         return [tree]
@@ -102,7 +104,7 @@ def leaves(tree: Any) -> list[Any]:
     while stack:
         top = stack.pop()
         node = _node(top)
-        if node is None:
+        if node is None or (keeps_none and top is None):
             found.append(top)
         else:
             stack.extend(reversed(list(node[0](top))))

@@ -128,3 +128,9 @@ def test_the_derivative_of_an_einsum_of_one_operand_needs_no_values(subscripts):
     # What it is linear in, it gives back: the sum of all results is the gradient times the operand.
     assert (x.grad.numpy() * array).sum() == pytest.approx(out.numpy().sum())
     assert nt.check_gradients(lambda z: (nt.einsum(subscripts, z) ** 2).sum(), array)
+
+
+def test_class_weights_stay_what_they_are_beside_integers():
+    scores, classes, weight = np.array([[0, 1, 1], [1, 1, -2]]), [2, 0], np.array([0.5, 1.0, 2.0])
+    for loss in (nt.nll_loss, nt.cross_entropy_loss):
+        assert loss(scores, classes, weight) == pytest.approx(loss(scores.astype(float), classes, weight), rel=1e-6)

@@ -144,6 +144,53 @@ def test_an_overflow_in_a_micro_batch_is_one_of_the_batch(by_gradient, bad):
         assert w.tolist() == (before if overflow else [-0.5, 1.5])
 
 
+@pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize("form", [lambda w: w, lambda w: {"w": w}], ids=["single", "dict"])
+def test_an_overflow_in_a_micro_batch_counts_in_every_form(form, bad):
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    accumulator = nt.GradientAccumulator(steps=2)
+
+    def take(overflow):
+        for number in range(2):
+            with nt.GradientTape.with_amp_config(amp(loss_scaler=nt.LossScaler.Static(1.0))) as tape:
+                loss = (w * nt.tensor([np.inf if overflow and number == bad else 3.0, 1.0])).sum()
+            found = tape.gradient(loss, form(w))
+            accumulator.add(found if isinstance(found, dict) else [found])
+        return accumulator.take()
+
+    with np.errstate(all="ignore"):
+        taken = take(True)
+    assert (taken, taken.overflow) == ([None], True)
+    (mean,) = nt.tree.leaves(take(False))
+    assert mean.tolist() == [3.0, 1.0]
+
+
+def test_a_source_that_is_not_connected_counts_as_zero_beside_overflows_of_before():
+    w, v = nt.tensor([1.0], requires_grad=True), nt.tensor([1.0], requires_grad=True)
+    with np.errstate(all="ignore"):
+        gradients_of(w, nt.tensor([np.inf]), True)
+    accumulator = nt.GradientAccumulator(steps=2)
+    for source in (v, w):
+        tape = nt.GradientTape()
+        accumulator.add({"w": tape.gradient((source * 4.0).sum(), w)})
+    assert accumulator.take()["w"].tolist() == [2.0]
+
+
+def test_statistics_of_all_micro_batches_go_back_if_one_overflowed():
+    layer = nt.nn.BatchNorm1d(3)
+    x = nt.randn(8, 3, rng=0)
+    accumulator = nt.GradientAccumulator(steps=3)
+    for factor in (1.0, np.inf, 1.0):
+        with nt.GradientTape.with_amp_config(amp(loss_scaler=nt.LossScaler.Static(1.0))) as tape:
+            loss = (layer(x) * nt.arange(3.0)).sum()
+            with np.errstate(all="ignore"):
+                loss = loss * factor
+        with np.errstate(all="ignore"):
+            accumulator.add(tape.backward(loss))
+    assert accumulator.take().overflow
+    assert (layer.running_mean.tolist(), layer.num_batches_tracked.item()) == ([0.0, 0.0, 0.0], 0)
+
+
 def test_an_overflow_that_joins_plain_lists_is_not_lost():
     w = nt.tensor([1.0, 2.0], requires_grad=True)
     accumulator = nt.GradientAccumulator(steps=2)

@@ -199,7 +199,7 @@ def test_what_retains_its_gradient_gets_it_unscaled_and_nothing_on_overflow(over
         with scaler.retaining([loss]) as retained:
             found = sweep([loss], [scaler.scaled_seed(np.ones((), np.float32))], None)
         assert h.grad is None if overflow or times == 1 else h.grad.tolist() == [1.0, 1.0]
-        assert scaler.unscale_found(found, [loss], retained) is overflow
+        assert (scaler.unscale_found(found, [loss], retained) is None) is overflow
         assert h.grad is None if overflow else h.grad.tolist() == [times, times]
     # Hooks see what passes: scaled numbers.
     assert seen == [[INFINITE, INFINITE] if overflow else [8.0, 8.0]] * 2
@@ -407,3 +407,10 @@ def test_a_tape_that_scales_delivers_retained_gradients_unscaled_and_none_on_ove
         loss = (h * (INFINITE if overflow else 1.0)).sum()
     assert tape.backward(loss).overflow is overflow
     assert h.grad is None if overflow else h.grad.tolist() == [1.0, 1.0]
+
+
+def test_what_is_not_connected_is_zero_in_the_dtype_of_what_is():
+    w, v = (nt.ones(2, dtype=nt.float16, requires_grad=True) for _ in range(2))
+    with nt.GradientTape.with_amp_config(nt.AmpConfig(precision_mode=nt.float16)) as tape:
+        loss = (w * 2.0).sum()
+    assert [str(g.dtype) for g in tape.gradient(loss, [w, v], unconnected="zero")] == ["float32", "float32"]

@@ -33,6 +33,8 @@ class Marks:
     def __init__(self) -> None:
         #: Whether there ever was a scaler: before that no graph is searched for what one has scaled.
         self.is_in_use = False
+        #: How often gradients overflowed on tapes that scale.
+        self.overflows = 0
         #: By the ids of gradients: weak references to these, how often each had been written to, and the scale.
         self._by_id: dict[int, tuple[weakref.ref[Value], int, float]] = {}
 

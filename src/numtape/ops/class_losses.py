@@ -312,6 +312,7 @@ def _nll_reference(log_probs: Array, target: Array, **params: Any) -> Array:
 
 @composed(
     also=("nll",),
+    to_float=True,
     rounds_once=True,
     promoted=("log_probs",),
     precision="widen",

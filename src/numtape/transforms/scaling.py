@@ -237,10 +237,14 @@ class LossScaler:
         check_not_scaled(type(self).__name__, records, "this tape scales it by itself, so give it the loss as it was")
         return Retained(targets)
 
-    def unscale_found(self, found: dict[Any, Any], targets: Sequence[Value], retained: Retained | None = None) -> bool:
-        """Unscale what a sweep found, adapt the scale, and say whether something overflowed: then `found` is empty.
+    def unscale_found(
+        self, found: dict[Any, Any], targets: Sequence[Value], retained: Retained | None = None
+    ) -> Statistics | None:
+        """Unscale what a sweep found, and adapt the scale. What is of halves stays in float32, in which it came.
 
-        What is of halves stays in float32, in which it came.
+        Returns:
+            The running statistics that moved on the way; None if something overflowed. Then these were put back, and
+            `found` is empty.
         """
         factor = 1.0 / self._scale
         bad = []
@@ -252,14 +256,15 @@ class LossScaler:
                     bad.append(link)
             if retained is not None and not bad:
                 retained.deliver(factor)
+        statistics = Statistics()
+        statistics.add(collect([link_of(target) for target in targets]), ())
         if bad:
+            marks.overflows += 1
             found.clear()
-            statistics = Statistics()
-            statistics.add(collect([link_of(target) for target in targets]), ())
             statistics.put_back()
         scale = self._scale
         self._end_step(bool(bad), lambda: first_overflow(link_of(targets[0]), bad, scale))
-        return bool(bad)
+        return None if bad else statistics
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it takes to continue elsewhere: the scale, the counts and the settings."""
