@@ -118,8 +118,10 @@ class _Loop:
         self.captured: list[Value] = []
         #: The random streams that steps draw from, and where each stood before.
         self.streams: dict[Stream, dict[str, Any]] = {}
-        #: Whether steps run inside of a tape, so that gradients which they take are differentiated.
+        #: Whether steps run inside of a tape, so that gradients which they take are differentiated, and whether one
+        #: watches what is used there. They run again as they ran first: so constants of their own are recorded, too.
         self.is_on_tape = bool(current().tapes)
+        self.watches_all = current().watch_all
         #: The outputs of the first run, until they are recorded.
         self.fresh: tuple[NDArray, ...] | None = None
         #: The scopes that steps run in again: those that say in which dtypes ops run.
@@ -177,11 +179,11 @@ class _Loop:
     def _run_first(self, state: Any) -> Any:
         """Run the loop step by step, on a tape of its own; keep states, note captured tensors and traces."""
         places = Places(self.length, self.snapshots)
-        tape = RecordingTape(current().watch_all)
+        tape = RecordingTape(self.watches_all)
         # What is inside concerns those around no more than what is inside of an op.
         scopes = tuple(x for x in current().scopes if not (isinstance(x, Watcher) or getattr(x, "skips_loops", False)))
         tapes = (tape,) if self.is_on_tape else ()
-        with entered(tapes=tapes, watch_all=tape.watch_all, scopes=scopes), self._noting_draws():
+        with entered(tapes=tapes, watch_all=self.watches_all, scopes=scopes), self._noting_draws():
             number = 0
             while not self.is_over(state, number):
                 if places.keeps(number):
@@ -235,9 +237,10 @@ class _Loop:
                 for stream, place in places.items():
                     stream.go_to(place)
 
-    def tapes(self) -> tuple[RecordingTape, ...]:
-        """Return the tapes that a step runs in when it runs again."""
-        return (_Forgetful(),) if self.is_on_tape else ()
+    def as_first(self) -> entered:
+        """Return the surroundings that a step runs in when it runs again on the tape: those of its first run."""
+        tapes = (_Forgetful(self.watches_all),) if self.is_on_tape else ()
+        return entered(grad=True, tapes=tapes, watch_all=self.watches_all, scopes=self.scopes)
 
     def go_back(self, start: Snapshot) -> None:
         """Let random streams stand where they stood before a step."""
@@ -270,27 +273,30 @@ class _Loop:
             end -= 1
         return [*moved, *totals]
 
+    def _run_again(self, state: Any, number: int) -> tuple[Any, Any]:
+        """Run a step again, on the tape; return the leaves that it began with, and what it gave."""
+        start = tracked(state)
+        watcher = Watcher(None)
+        with watcher:
+            after = self.call(start, number)
+        for tape in current().tapes:  # What was watched because the step has used it ends with the step.
+            tape.unwatch_used()
+        self._compare(number, detached(after), watcher)
+        return start, after
+
     def _advance(self, start: Snapshot, steps: int) -> Snapshot:
         """Run steps again, and return the state after them."""
         state = start.state
         self.go_back(start)
         for number in range(start.number, start.number + steps):
-            watcher = Watcher(None)
-            with watcher:
-                state = detached(self.call(tracked(state), number))
-            self._compare(number, state, watcher)
+            state = detached(self._run_again(state, number)[1])
         return snapshot(state, start.number + steps, self.streams)
 
     def _pull_step(self, start: Snapshot, moved: list[Any], totals: list[Any]) -> list[Any]:
         """Run a step on the tape, pull cotangents through it, and add to those of captured tensors."""
         self.go_back(start)
-        state = tracked(start.state)
+        state, after = self._run_again(start.state, start.number)
         sources = [*map(link_of, tensors_of(state)), *map(link_of, self.captured)]
-        watcher = Watcher(None)
-        watcher.inside.update(sources)
-        with watcher:
-            after = self.call(state, start.number)
-        self._compare(start.number, detached(after), watcher)
         seeds = [
             (link_of(out), g) for out, g in zip(tensors_of(after), moved, strict=True) if g is not None and out.node
         ]
@@ -310,14 +316,9 @@ class _Loop:
         moved: list[Any] = [t if i == index else None for i in range(count)]
         always = [(link_of(self.captured[index - count]), t)] if index >= count else []
         for number in range(self.length or 0):
-            before = tracked(state)
+            before, after = self._run_again(state, number)
             sources = [*map(link_of, tensors_of(before)), *map(link_of, self.captured)]
-            watcher = Watcher(None)
-            watcher.inside.update(sources)
-            with watcher:
-                after = self.call(before, number)
             state = detached(after)
-            self._compare(number, state, watcher)
             seeds = [(link, part) for link, part in zip(sources, moved, strict=False) if part is not None]
             moved = _pushed([*seeds, *always], after, set(sources))
         return moved
@@ -343,8 +344,8 @@ class _Forgetful(RecordingTape):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(watch_all=False)
+    def __init__(self, watch_all: bool) -> None:
+        super().__init__(watch_all)
         self.records = _Nothing()
 
 
@@ -388,7 +389,7 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     if is_recorded((g, *operands)):
         found = _pull_recorded(moved, operands, loop)
     else:
-        with loop.replaying(), entered(grad=True, tapes=loop.tapes(), watch_all=False, scopes=loop.scopes):
+        with loop.replaying(), loop.as_first():
             found = loop.pull(moved)
     return [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(found, operands, strict=True)]
 
@@ -428,7 +429,7 @@ def _push(t: Any, operands: tuple[Any, ...], index: int, loop: _Loop) -> Any:
             moved = _pushed([(sources[index], seed)], state, set(sources), Tensor)
     else:
         state = loop.kept[0].state
-        with loop.replaying(), entered(grad=True, tapes=loop.tapes(), watch_all=False, scopes=loop.scopes):
+        with loop.replaying(), loop.as_first():
             moved = loop.push(t, index)
     outs = tensors_of(state)
     found = [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(moved, outs, strict=True)]
