@@ -9,7 +9,7 @@ from ..errors import DtypeError, OperandError, ShapeError
 from .apply import COPY, apply, as_operand, compute_in_scopes, is_tracked, record, tracked_operands
 from .context import current
 from .op import Op
-from .record import Record
+from .record import Record, note
 from .value import Value, single_array, wrap
 from .write import check_writable, mark_written, read_stamp
 
@@ -41,7 +41,8 @@ def write_op(target: Any, op: Op, operands: tuple[Any, ...], params: dict[str, A
     check_writable(op.name, target, state.grad)
     result = compute_in_scopes(state, op, arrays, params)
     check_fits(op.name, target, result)
-    write_part(target, op, operands, params, lambda: np.copyto(target.array, result, casting="unsafe"))
+    is_alike = result.strides == target.array.strides and result.dtype == target.dtype
+    write_part(target, op, operands, params, lambda: np.copyto(target.array, result, casting="unsafe"), is_alike)
     return target
 
 
@@ -67,8 +68,13 @@ def _check_fits_array(name: str, target: Any, result: Any) -> None:
         )
 
 
-def write_part(target: Value, op: Op, operands: tuple[Any, ...], params: dict[str, Any], store: Any) -> None:
-    """Change `target` by `store`, recorded as `op` of `operands` (of the old target, for a part of it)."""
+def write_part(
+    target: Value, op: Op, operands: tuple[Any, ...], params: dict[str, Any], store: Any, is_alike: bool
+) -> None:
+    """Change `target` by `store`, recorded as `op` of `operands` (of the old target, for a part of it).
+
+    `is_alike` says that what the op gives has the dtype of the target, and lies in memory as it does.
+    """
     state = current()
     check_writable(op.name, target, state.grad)
     needs = tracked_operands(op, operands, state, target)
@@ -84,7 +90,10 @@ def write_part(target: Value, op: Op, operands: tuple[Any, ...], params: dict[st
         mark_written(target, None)
     else:
         links = tuple(before if operand is target else operand for operand in operands)
-        mark_written(target, record(op, links, params, needs, target.array, state))
+        made = record(op, links, params, needs, target.array, state)
+        if not is_alike:
+            note(made).strides = target.array.strides
+        mark_written(target, made)
 
 
 def _before(target: Value, op: Op, operands: tuple[Any, ...], needs: int) -> Value:

@@ -2,8 +2,9 @@
 
 Invariants:
 - An op computes what it computed before, bit for bit: its parameters hold its random draws, and what it reads is at
-  hand or made again. A value that was overwritten since is an error, never read. Plain arrays, and tensors in their
-  memory, count no writes, so a fingerprint of each is kept with a record that may be dropped.
+  hand or made again, and lies in memory as it did, since sums depend on that. A value that was overwritten since is an
+  error, never read. Plain arrays, and tensors in their memory, count no writes, so a fingerprint of each is kept with a
+  record that may be dropped.
 - Iterative, as every walk here.
 """
 
@@ -17,6 +18,7 @@ from .._typing import NDArray
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import FreedError, OverwrittenError
 from ..kernels.halves import to_float32
+from ..kernels.views import laid_out
 from .apply import PICK, compute, compute_in_scopes
 from .buffers import shared_with_numpy
 from .context import current
@@ -83,10 +85,14 @@ def run_again(record: Record, made: Made) -> Any:
     params = record.params or {}
     if record.op is PICK:
         return arrays[0][params["position"]]
+    arrays = _widened(record, arrays)
     if not record.op.facts.deterministic:
         # A scope that wants the same bits every time has a say in each run.
-        return compute_in_scopes(current(), record.op, tuple(_widened(record, arrays)), params)
-    return compute(record.op, _widened(record, arrays), params)
+        out = compute_in_scopes(current(), record.op, tuple(arrays), params)
+    else:
+        out = compute(record.op, arrays, params)
+    strides = None if record.notes is None else record.notes.strides
+    return out if strides is None else laid_out(out, strides, record.dtype)
 
 
 def _widened(record: Record, arrays: list[Any]) -> list[Any]:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import numpy as np
 
-from .._typing import Dtype, Shape
+from .._typing import Dtype, NDArray, Shape
+from ..kernels.views import extent
 from .context import Cell
 from .value import Stamp, Value
 
@@ -100,13 +101,15 @@ def shortened(text: str) -> str:
 class Notes:
     """What few records carry: stamps of operands that had been written before, tensors that want a gradient, hooks."""
 
-    __slots__ = ("hooks", "is_argument", "prints", "retained", "scale", "stamps", "updates")
+    __slots__ = ("hooks", "is_argument", "prints", "retained", "scale", "stamps", "strides", "updates")
 
     def __init__(self) -> None:
         #: For each input, the write count at which it was read; None where that was 0 or cannot change.
         self.stamps: tuple[int | None, ...] | None = None
         #: For each input that is a plain array, what `recompute.fingerprint` gave for it; None for others.
         self.prints: tuple[int | None, ...] | None = None
+        #: How the memory lies that a write in place went to, where the op alone would give something else.
+        self.strides: tuple[int, ...] | None = None
         #: A weak reference to the tensor whose `retain_grad` was called.
         self.retained: Any = None
         #: Functions of the cotangent of the output, and the class of the tensors to call them with; None without any.
@@ -223,6 +226,14 @@ class Record:
         if isinstance(self.shape, list):
             return sum(math.prod(s) * d.itemsize for s, d in zip(self.shape, self.dtype, strict=True))
         return int(math.prod(self.shape) * self.dtype.itemsize)
+
+    @property
+    def made_bytes(self) -> int:
+        """The memory that the output takes when it is made again, with the gaps of a view that was written to."""
+        if self.notes is None or self.notes.strides is None:
+            return self.nbytes
+        lowest, end = extent(self.shape, self.notes.strides, self.dtype.itemsize)
+        return end - lowest
 
     def __repr__(self) -> str:
         sources = ", ".join(link_name(link) for link in self.inputs)

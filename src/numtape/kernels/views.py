@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .._typing import NDArray, Shape
+from .._typing import Dtype, NDArray, Shape
 
 #: Up to how many elements are copied in less time than a view takes.
 _FEW = 256
@@ -36,6 +36,26 @@ def repeated(x: Any, shape: Shape) -> NDArray:
         return broadcast_view(np.asarray(x), shape)
     out = np.empty(shape, x.dtype)
     out[...] = x
+    return out
+
+
+def extent(shape: Shape, strides: Shape, itemsize: int) -> tuple[int, int]:
+    """Return where the bytes of an array begin and end, from its first element on."""
+    if 0 in shape:
+        return 0, 0
+    steps = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
+    return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + itemsize
+
+
+def laid_out(x: NDArray, strides: Shape, dtype: Dtype) -> NDArray:
+    """Return an array in another dtype and with other strides: itself if it is so, else in memory of its own."""
+    if x.strides == strides and x.dtype == dtype:
+        return x
+    lowest, end = extent(x.shape, strides, dtype.itemsize)
+    is_dense = end - lowest == x.size * dtype.itemsize and not lowest
+    memory = None if is_dense else np.empty(end - lowest, np.uint8)
+    out: NDArray = np.ndarray(x.shape, dtype, memory, -lowest, strides)
+    np.copyto(out, x, casting="same_kind")
     return out
 
 

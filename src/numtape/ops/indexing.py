@@ -371,13 +371,15 @@ def setitem(x: Value, key: Any, part: Array) -> None:
         is_last_step = is_basic(key) and is_own_write(x, part, array[key])
     except IndexError as error:
         raise IndexingError(f"setitem: x has shape {array.shape}; {error}.") from error
+    op = _setitem.op  # type: ignore[attr-defined]
+    is_alike = array.flags.c_contiguous
     if is_last_step:
         # The last step of x[key] += v: the memory holds the result, and x is as it was but for this part.
         assert x.version is not None
         x.version = (x.version[0], x.version[0].count)
-        write_part(x, _setitem.op, (x, part), {"key": key}, lambda: None)  # type: ignore[attr-defined]
+        write_part(x, op, (x, part), {"key": key}, lambda: None, is_alike)
         return
     # A value that overlaps the target would change under the write.
     if isinstance(value, np.ndarray) and np.may_share_memory(value, array):
         value = value.copy()
-    write_part(x, _setitem.op, (x, part), {"key": key}, lambda: _store(array, key, value))  # type: ignore[attr-defined]
+    write_part(x, op, (x, part), {"key": key}, lambda: _store(array, key, value), is_alike)

@@ -86,7 +86,7 @@ class Account:
 
     def size(self, record: Record) -> int:
         """Return the bytes that a record's output takes: none if it is a view."""
-        return 0 if record.op is PICK or record.index in self.views else record.nbytes
+        return 0 if record.op is PICK or record.index in self.views else record.made_bytes
 
     def hold(self, array: Any) -> None:
         """Count an array, or each of several, as long as it lives."""

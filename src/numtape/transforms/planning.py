@@ -109,7 +109,7 @@ class _Walk:
             self.originals[copy] = record
             copy.op, copy.params, copy.needs, copy.index = record.op, record.params, record.needs, record.index
             copy.shape, copy.dtype, copy.code, copy.lasti = record.shape, record.dtype, record.code, record.lasti
-            copy.cell, copy.version, copy.notes = record.cell, record.version, None
+            copy.cell, copy.version, copy.notes = record.cell, record.version, record.notes
             copy.inputs = tuple(copies.get(link, link) if type(link) is Record else link for link in record.inputs)
             if type(record.array) is Block:
                 limit = None if budget is None else self
@@ -204,7 +204,7 @@ class _Walk:
         if is_several:
             parts = zip(record.shape, record.dtype, strict=True)
             return tuple(_Buffer(self.count, math.prod(shape) * dtype.itemsize) for shape, dtype in parts)
-        return _Buffer(self.count, record.nbytes)
+        return _Buffer(self.count, record.made_bytes)
 
 
 class _Buffers:
