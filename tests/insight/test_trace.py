@@ -71,6 +71,26 @@ def test_a_trace_names_its_threads(tmp_path):
     assert {names[event["tid"]] for event in found if event["name"] == "mul"} == set(names.values())
 
 
+def test_threads_one_after_the_other_have_a_track_and_a_counter_each(tmp_path):
+    profile = nt.profile(memory=True)
+
+    def work():
+        with profile:
+            nt.exp(nt.ones(3, requires_grad=True))
+
+    # The second takes the identity of the first in the operating system, most often.
+    for name in ("first", "second", "second"):
+        thread = threading.Thread(target=work, name=name)
+        thread.start()
+        thread.join()
+    found = events(profile, tmp_path)
+    names = [event["args"]["name"] for event in found if event["name"] == "thread_name"]
+    assert names == ["first", "second", "second"]
+    assert len({event["tid"] for event in found if event["name"] == "exp"}) == 3
+    counters = [(event["name"], event.get("id")) for event in found if event["ph"] == "C"]
+    assert counters == [("memory of first", None), ("memory of second", 2), ("memory of second", 3)]
+
+
 def test_work_and_rates_stand_beside_a_span(tmp_path):
     square = nt.ones(100, 100)
     with nt.profile() as profile:

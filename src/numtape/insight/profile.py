@@ -35,7 +35,7 @@ class _Entry:
     def segment(self) -> Segment:
         """Return what was logged since."""
         runs, steps = (self.runs, len(self.log.runs)), (self.steps, len(self.log.steps))
-        return Segment(self.log, self.thread.ident or 0, self.thread.name, runs, steps, self.begin, clock())
+        return Segment(self.log, self.thread, runs, steps, self.begin, clock())
 
 
 class profile(Mapping[int, Numbers]):
@@ -234,8 +234,8 @@ class profile(Mapping[int, Numbers]):
         """
         return trace.write_flamegraph(path, self._all_segments())
 
-    def _samples(self) -> list[tuple[str, list[tuple[float, int]]]]:
-        return [(thread.name, measurer.samples) for thread, measurer in self._measurers]
+    def _samples(self) -> list[trace.Samples]:
+        return [(thread, measurer.samples) for thread, measurer in self._measurers]
 
     def _all_segments(self) -> list[Segment]:
         """Return what was seen, up to now for blocks that are not left yet."""

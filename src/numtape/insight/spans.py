@@ -1,6 +1,7 @@
 """From what was timed to spans of time: which lies inside of which, and what each took itself."""
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -14,8 +15,7 @@ class Segment:
     """A stretch of a log: what one entry of a profile saw. The bounds are places in the log's lists and times."""
 
     log: Log
-    thread: int
-    thread_name: str
+    thread: threading.Thread
     runs: tuple[int, int]
     steps: tuple[int, int]
     begin: float

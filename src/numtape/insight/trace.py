@@ -2,14 +2,15 @@
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from .spans import Names, Segment, Span, spans_of
 
-#: The name of a thread; times, and the bytes that were alive at them.
-Samples = tuple[str, list[tuple[float, int]]]
+#: A thread; times, and the bytes that were alive at them.
+Samples = tuple[threading.Thread, list[tuple[float, int]]]
 
 #: Traces count in microseconds, collapsed stacks in nanoseconds.
 _MICRO = 1e6
@@ -29,19 +30,24 @@ def _trace_events(segments: Sequence[Segment], samples: Sequence[Samples]) -> It
     origin = min((segment.begin for segment in segments), default=0.0)
     names = Names()
     yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": "numtape"}}
-    for thread, name in {segment.thread: segment.thread_name for segment in segments}.items():
-        yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
+    # Numbers of our own: a thread may get the identity of one that has ended.
+    threads = [segment.thread for segment in segments] + [thread for thread, _ in samples]
+    tracks = {thread: number for number, thread in enumerate(dict.fromkeys(threads), 1)}
+    for thread, number in tracks.items():
+        yield {"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": thread.name}}
     for segment in segments:
-        common = {"ph": "X", "pid": process, "tid": segment.thread}
+        common = {"ph": "X", "pid": process, "tid": tracks[segment.thread]}
         yield common | {"name": "profile", "cat": "profile"} | _times(segment.begin, segment.end, origin)
         for span in spans_of(segment):
             name, kind = (f"{span.op.name} backward", "backward") if span.is_step else (span.op.name, "forward")
             times = _times(span.begin, span.end, origin)
             yield common | {"name": name, "cat": kind, "args": _arguments(span, names)} | times
-    for thread_name, counted in samples:
+    for thread, counted in samples:
+        counter: dict[str, Any] = {"ph": "C", "name": f"memory of {thread.name}", "pid": process}
+        if sum(other.name == thread.name for other in tracks) > 1:
+            counter["id"] = tracks[thread]
         for time, live in counted:
-            at = (time - origin) * _MICRO
-            yield {"ph": "C", "name": f"memory of {thread_name}", "pid": process, "ts": at, "args": {"bytes": live}}
+            yield counter | {"ts": (time - origin) * _MICRO, "args": {"bytes": live}}
 
 
 def _times(begin: float, end: float, origin: float) -> dict[str, float]:
