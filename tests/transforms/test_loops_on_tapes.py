@@ -91,4 +91,3 @@ def test_a_step_that_does_something_else_is_still_named_inside_of_a_tape():
         y = nt.checkpoint_loop(step, x, 6).sum()
     with pytest.raises(nt.errors.GradientError, match="ran other ops, or on other shapes"):
         tape.gradient(y, x)
-

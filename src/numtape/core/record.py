@@ -9,6 +9,7 @@ Invariants:
   dropping it is one assignment, of a `Block`, and `recompute` can put it back.
 """
 
+import functools
 import itertools
 import math
 import sys
@@ -41,6 +42,8 @@ next_index = _indices.__next__
 _PACKAGE = __file__.rsplit("core", 1)[0]
 #: What the command line runs is a user's program that happens to be installed with us.
 _COMMANDS = _PACKAGE + "cli"
+#: What stands between a user's line and ours: our files, and those of Python that our decorators put in between.
+_OWN_FILES = (_PACKAGE, functools.__file__)
 #: For each file seen on the stack, whether it lies outside of the package.
 user_files: dict[str, bool] = {}
 
@@ -79,6 +82,14 @@ def call_site(frame: FrameType) -> tuple[CodeType, int]:
         if is_users(code) or outer is None:
             return code, frame.f_lasti
         frame = outer
+
+
+def users_level() -> int:
+    """Return how many calls the user's line is away from the caller, as `stacklevel` of a warning counts them."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def describe_site(code: CodeType | None, lasti: int) -> str:

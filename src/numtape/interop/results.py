@@ -1,19 +1,15 @@
 """What solvers answer: the point as a tree, the verdict, and SciPy's own result."""
 
 import functools
-import sys
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._typing import NDArray
+from ..core.record import users_level
 from .vectors import Layout
-
-#: The files of calls between a warning and the user's line: the package, and what keeps computed attributes.
-_OWN_FILES = (str(Path(__file__).parents[1] / "_")[:-1], functools.__file__)
 
 
 class SolverWarning(UserWarning):
@@ -123,7 +119,7 @@ def verdict(name: str, result: Any) -> tuple[bool, str]:
             f"{name}: the solver {what}{why}; its answer is not to be trusted. Try another start or method, "
             "more iterations, or another scale of the parameters.",
             SolverWarning,
-            stacklevel=_users_level(),
+            stacklevel=users_level(),
         )
     return success, message
 
@@ -162,13 +158,5 @@ def _warn_undetermined(name: str, names: list[str], lost: NDArray, freedom: int)
     warnings.warn(
         f"{name}: the data {what}, so the covariance is infinite. Fix or leave out a parameter, or add data.",
         SolverWarning,
-        stacklevel=_users_level(),
+        stacklevel=users_level(),
     )
-
-
-def _users_level() -> int:
-    """Return how many calls the user's line is away from the caller, as `stacklevel` counts them."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
-        level, frame = level + 1, frame.f_back
-    return level

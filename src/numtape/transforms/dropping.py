@@ -21,7 +21,7 @@ from ..core.buffers import Buffers, buffer_of
 from ..core.context import Scope
 from ..core.op import Op
 from ..core.recompute import drop, note_arrays
-from ..core.record import Block, Record
+from ..core.record import Block, Record, users_level
 from ..errors import MemoryBudgetError
 from .checkpoint import pin
 
@@ -101,7 +101,7 @@ class Account:
             warnings.warn(
                 f"memory_budget_mb: this backward takes {as_megabytes(missing)} more than the budget, at "
                 f"{record.site}; call backward() of the tape, which plans for it.",
-                stacklevel=2,
+                stacklevel=users_level(),
             )
 
 
