@@ -1,7 +1,8 @@
 """Count the bytes of arrays while they live: each buffer once, however many arrays are views of it."""
 
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,43 @@ def buffer_of(array: NDArray) -> NDArray:
         if not isinstance(base, np.ndarray):
             return array
         array = base
+
+
+def held_by_others(kept: Sequence[NDArray], found: Sequence[NDArray]) -> set[int]:
+    """Return the ids of those buffers of arrays that somebody else holds as well, as reference counts tell.
+
+    Args:
+        kept: arrays that the caller holds, besides in this list; one that it holds twice is here twice.
+        found: arrays that the caller holds in this list alone.
+    """
+    known: dict[int, Any] = {}
+    references: dict[int, int] = {}
+    for array in kept:
+        _refer_to(array, 2, known, references)
+    for array in found:
+        _refer_to(array, 1, known, references)
+    array = None  # type: ignore[assignment]  # It refers to the last one.
+    return {id(buffer_of(known[key])) for key in known if _count_references(known, key) - references[key] > _IDLE}
+
+
+def _refer_to(array: Any, count: int, known: dict[int, Any], references: dict[int, int]) -> None:
+    """Note that there are references to an array and, if it was not known, one to what it is a view of."""
+    while array is not None:
+        key = id(array)
+        references[key] = references.get(key, 0) + count
+        if key in known:
+            return
+        known[key] = array
+        array, count = getattr(array, "base", None), 1
+
+
+def _count_references(known: dict[int, Any], key: int) -> int:
+    found = known[key]
+    return sys.getrefcount(found)
+
+
+#: The references to what only a dictionary holds, as they are counted: that differs from one Python to the next.
+_IDLE = _count_references({0: object()}, 0)
 
 
 class _Held(weakref.ref[Any]):

@@ -36,30 +36,51 @@ _ROW = 8 * 1021
 
 def value(record: Record) -> Any:
     """Return the output of a record, making it and what it needs again where it is not kept. Nothing else changes."""
-    return record.array if is_at_hand(record) else remake(missing([record]), {record})[record]
+    if is_at_hand(record):
+        return record.array
+    absent, made = missing([record])
+    return remake(absent, {record}, made)[record]
+
+
+def array_of(record: Record) -> Any:
+    """Return what a record has computed if it is kept, or was dropped and lives on; None otherwise."""
+    return record.array.find(record) if type(record.array) is Block else record.array
 
 
 def is_at_hand(record: Record) -> bool:
     """Say whether a record's array is kept and still holds what the record computed."""
-    return record.is_kept and (record.version is None or record.version[0].count == record.version[1])
+    return record.is_kept and _is_unwritten(record)
 
 
-def missing(targets: Iterable[Record]) -> list[Record]:
-    """Return the records to run again so that the targets are made, oldest first."""
-    found = {target for target in targets if not is_at_hand(target)}
-    stack = list(found)
+def _is_unwritten(record: Record) -> bool:
+    return record.version is None or record.version[0].count == record.version[1]
+
+
+def missing(targets: Iterable[Record]) -> tuple[list[Record], Made]:
+    """Return the records to run again so that the targets are made, oldest first, and what was dropped and lives on."""
+    absent: set[Record] = set()
+    alive: Made = {}
+    stack = list(targets)
     while stack:
-        for link in stack.pop().inputs:
-            if type(link) is Record and link not in found and not is_at_hand(link):
-                found.add(link)
-                stack.append(link)
-    return sorted(found, key=lambda record: record.index)
+        record = stack.pop()
+        if record in absent or record in alive or is_at_hand(record):
+            continue
+        array = array_of(record)
+        if array is not None and _is_unwritten(record):
+            alive[record] = array
+        else:
+            absent.add(record)
+            stack.extend(link for link in record.inputs if type(link) is Record)
+    return sorted(absent, key=lambda record: record.index), alive
 
 
-def remake(records: Sequence[Record], wanted: set[Record], run: Callable[[Record, Made], Any] | None = None) -> Made:
+def remake(
+    records: Sequence[Record], wanted: set[Record], made: Made, run: Callable[[Record, Made], Any] | None = None
+) -> Made:
     """Run records again, oldest first, and return the outputs of the wanted ones; others go after their last use.
 
-    `run` computes an output from those in `made` and those at hand; None for `run_again`.
+    `made` has what is there already beside what records keep. `run` computes an output from these; None for
+    `run_again`.
     """
     run = run_again if run is None else run
     uses: dict[Record, int] = {}
@@ -67,7 +88,6 @@ def remake(records: Sequence[Record], wanted: set[Record], run: Callable[[Record
         for link in record.inputs:
             if type(link) is Record:
                 uses[link] = uses.get(link, 0) + 1
-    made: Made = {}
     for record in records:
         made[record] = run(record, made)
         for link in record.inputs:
@@ -76,7 +96,7 @@ def remake(records: Sequence[Record], wanted: set[Record], run: Callable[[Record
         for done in (record, *record.inputs):
             if type(done) is Record and not uses.get(done) and done not in wanted:
                 made.pop(done, None)
-    return made
+    return {record: array for record, array in made.items() if record in wanted}
 
 
 def run_again(record: Record, made: Made) -> Any:
@@ -189,7 +209,7 @@ def drop(records: Iterable[Record], block: Block, lost: set[Record] | None = Non
             if not is_at_hand(record):
                 lost.add(record)
         elif record.is_kept:
-            record.array = block
+            block.drop(record)
 
 
 def _is_readable(record: Record, position: int, lost: set[Record]) -> bool:

@@ -178,13 +178,41 @@ class Block:
 
     Making one again may run through others. Of those that are `shared` some are put back then as well, instead of being
     made once more when the sweep gets to them: for chains of cheap values, not for a region inside another.
+
+    An array that the program holds lives on, and is not made a second time: weak references find it, by the index of
+    its record, since blocks hold no records.
     """
 
-    __slots__ = ("is_shared", "limit")
+    __slots__ = ("_dropped", "is_shared", "limit")
 
     def __init__(self, limit: Limit | None = None, is_shared: bool = False) -> None:
         self.limit = limit
         self.is_shared = is_shared
+        self._dropped: dict[int, tuple[weakref.ref[Any], ...]] = {}
+
+    def drop(self, record: "Record") -> None:
+        """Take the place of a record's array, or of its several ones."""
+        parts = record.array if type(record.array) is tuple else (record.array,)
+        self._dropped[record.index] = tuple(map(weakref.ref, parts))
+        record.array = self
+
+    def take_over(self, record: "Record") -> None:
+        """Take the place of the block that stands for a record's array."""
+        before = record.array._dropped.pop(record.index, None)
+        if before is not None:
+            self._dropped[record.index] = before
+        record.array = self
+
+    def find(self, record: "Record") -> Any:
+        """Return the array, or arrays, that a record had, if somebody still holds them; None otherwise."""
+        parts = [reference() for reference in self._dropped.get(record.index, (_nobody,))]
+        if any(part is None for part in parts):
+            return None
+        return tuple(parts) if isinstance(record.shape, list) else parts[0]
+
+
+def _nobody() -> None:
+    """Stand for a weak reference to what is gone."""
 
 
 class Record:

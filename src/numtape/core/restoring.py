@@ -36,7 +36,7 @@ class Restorer:
         self,
         records: Sequence[Record],
         moved: Mapping[Any, Any],
-        remake: Callable[[list[Record], set[Record]], Made] = remake,
+        remake: Callable[[list[Record], set[Record], Made], Made] = remake,
         restored: dict[Record, Block | None] | None = None,
     ) -> None:
         self._records = records
@@ -79,7 +79,7 @@ class Restorer:
         return self._members.get(block, [])
 
     def _put_back(self, block: Block, members: list[Record], reader: Record, current: Any) -> None:
-        order = missing(members)
+        order, alive = missing(members)
         wanted = {*members, *self._met_on_the_way(order, members)}
         parts: list[Part] = []
         if block.limit is not None:
@@ -90,9 +90,9 @@ class Restorer:
                 if not parts:
                     block.limit.exceed(reader, run.peak - room)
         if parts:
-            self._keep_last(block, order, wanted, parts)
+            self._keep_last(block, order, wanted, alive, parts)
         else:
-            self._keep(block, order, self._remake(order, wanted))
+            self._keep(block, order, self._remake(order, wanted, alive))
 
     def _met_on_the_way(self, order: list[Record], members: list[Record]) -> list[Record]:
         """Return the latest of what is made of shared blocks besides members, as far as there is room for it."""
@@ -113,13 +113,15 @@ class Restorer:
         moved = [g for link, g in self._moved.items() if type(link) is Record and link not in given]
         return limit.room() - _bytes_of([*moved, current]) - sum(link.nbytes for link in given)
 
-    def _keep_last(self, block: Block, order: list[Record], wanted: set[Record], parts: list[Part]) -> None:
+    def _keep_last(
+        self, block: Block, order: list[Record], wanted: set[Record], alive: Made, parts: list[Part]
+    ) -> None:
         """Run through all parts; keep what the last one needs, and what crosses the borders between the others."""
         assert self._members is not None
         last = parts[-1]
         kept = {record for record in order[last.start :] if record in wanted}
         crossing = {record for part in parts for record in part.crossing}
-        made = self._remake(order, kept | crossing)
+        made = self._remake(order, kept | crossing, alive)
         for part in parts[:-1]:
             inside = [record for record in order[part.start : part.stop] if record in wanted and record not in crossing]
             smaller = Block(block.limit)

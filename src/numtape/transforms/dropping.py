@@ -199,7 +199,14 @@ class Dropping(Scope):
 
     def open_begins_anew(self, record: Record) -> bool:
         """Say whether a stretch ends before a record. Under a budget, stretches are a small part of it."""
-        return self.budget is not None and self.open.nbytes > self.budget / 16
+        return self.budget is not None and self.is_large_enough(record, self.budget / 16)
+
+    def is_large_enough(self, record: Record, size: float) -> bool:
+        """Say whether the open stretch has a size, and a record begins the next one well: with nothing to be pinned."""
+        if self.open.nbytes < size:
+            return False
+        is_pinned = any(type(link) is Record and not link.is_kept for link in record.inputs)
+        return not is_pinned or self.open.nbytes >= 2 * size
 
     def settle_down(self, record: Record) -> None:
         """Drop what the strategy does not keep."""
@@ -238,7 +245,7 @@ class Dropping(Scope):
         block = self.new_block()
         for record in first.records:
             if type(record.array) is Block:
-                record.array = block
+                block.take_over(record)
         first.block = block
         self._drop(first, block)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.apply import PICK
-from ..core.buffers import buffer_of
+from ..core.buffers import buffer_of, held_by_others
 from ..core.context import FREED
 from ..core.op import Reads, Rule, Structure, same
-from ..core.recompute import Made, remake
+from ..core.recompute import Made, array_of, remake
 from ..core.record import Block, Record
 from ..core.restoring import Restorer
 from ..core.reverse import KEPT
@@ -60,7 +60,7 @@ class _Count:
 class _Buffer:
     """Stands for an array and its views in a walk, and is counted as long as it lives."""
 
-    __slots__ = ("_count", "nbytes")
+    __slots__ = ("__weakref__", "_count", "nbytes")
 
     def __init__(self, count: _Count, nbytes: int) -> None:
         self._count = count
@@ -104,6 +104,8 @@ class _Walk:
         copies: dict[Record, Record] = {}
         blocks: dict[Block, Block] = {}
         buffers = _Buffers(scope, records, self.count)
+        #: What the program holds: it stays, whatever records let go.
+        self.held = buffers.held
         for record in reversed(records):  # Oldest first.
             copies[record] = copy = Record()
             self.originals[copy] = record
@@ -111,11 +113,15 @@ class _Walk:
             copy.shape, copy.dtype, copy.code, copy.lasti = record.shape, record.dtype, record.code, record.lasti
             copy.cell, copy.version, copy.notes = record.cell, record.version, record.notes
             copy.inputs = tuple(copies.get(link, link) if type(link) is Record else link for link in record.inputs)
-            if type(record.array) is Block:
-                limit = None if budget is None else self
-                copy.array = blocks.setdefault(record.array, Block(limit, record.array.is_shared))
-            else:
-                copy.array = buffers.of(record.array)
+            block = record.array
+            copy.array = buffers.of(array_of(record))
+            if type(block) is Block:
+                if block not in blocks:
+                    blocks[block] = Block(None if budget is None else self, block.is_shared)
+                if copy.array is None:
+                    copy.array = blocks[block]
+                else:
+                    blocks[block].drop(copy)
         self.records = [copies[record] for record in records]
         self.kept_bytes = self.count.live
         # What the program holds besides, and what else records hold, stays.
@@ -186,8 +192,8 @@ class _Walk:
         elif before is None or sys.getrefcount(before) != KEPT or before.nbytes < link.nbytes:
             cotangents[link] = _Cotangent(self.count, link)
 
-    def _remake(self, records: Sequence[Record], wanted: set[Record]) -> Made:
-        return remake(records, wanted, self._run_again)
+    def _remake(self, records: Sequence[Record], wanted: set[Record], alive: Made) -> Made:
+        return remake(records, wanted, alive, self._run_again)
 
     def _run_again(self, record: Record, made: Made) -> Any:
         """Return what stands for the output of a record, and count that it runs again."""
@@ -207,6 +213,11 @@ class _Walk:
         return _Buffer(self.count, record.made_bytes)
 
 
+def _arrays(array: Any) -> tuple[Any, ...]:
+    """Return the arrays that there are for a record: none, one or several."""
+    return () if array is None else array if isinstance(array, tuple) else (array,)
+
+
 class _Buffers:
     """What stands for the arrays that records keep: one for each buffer, however many arrays are views of it."""
 
@@ -220,6 +231,10 @@ class _Buffers:
         }
         #: The bytes of those buffers that the account counts, too.
         self.known = 0
+        kept = [array for record in records if record.is_kept for array in _arrays(record.array)]
+        found = [array for record in records if not record.is_kept for array in _arrays(array_of(record))]
+        ids = held_by_others(kept, found)
+        self.held = [self.of(array) for array in (*kept, *found) if id(buffer_of(array)) in ids]
 
     def of(self, array: Any) -> Any:
         """Return what stands for an array, or for each of several; None for none."""

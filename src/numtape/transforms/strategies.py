@@ -63,7 +63,7 @@ class Full(Dropping):
     def open_begins_anew(self, record: Record) -> bool:
         """End a stretch when it is as large as they are to be now."""
         self._size = max(self._size, self.account.largest)
-        return self.open.nbytes >= self._size
+        return self.is_large_enough(record, self._size)
 
     def settle_down(self, record: Record) -> None:
         """Drop the last stretch; merge neighbours if too much crosses."""
