@@ -7,7 +7,14 @@ import pytest
 
 import numtape as nt
 from numtape.core import recompute
+from numtape.core.apply import PICK
+from numtape.core.buffers import buffer_of
+from numtape.core.op import Back, Op
+from numtape.core.reader import Reader
+from numtape.core.reverse import pull
 from numtape.insight.activations import Activations
+from numtape.testing import op_checks
+from numtape.transforms.planning import back_of
 
 
 def test_the_warning_about_a_backward_that_nobody_planned_points_at_the_users_line():
@@ -137,3 +144,62 @@ def test_what_the_program_holds_is_planned_for(program, is_held):
         assert peak <= plan.peak_bytes + 24
         assert peak <= 1.05 * plain * share
     assert accepted >= (1 if is_held else 8), accepted
+
+
+def back_cases():
+    """Yield records of linear ops, on samples and on arrays that are large enough to be repeated without a copy."""
+    for entry in op_checks.entries():
+        if not isinstance(entry, Op) or not entry.facts.linear:
+            continue
+        for sample in op_checks.samples(entry):
+            if op_checks.has_derivative(entry, sample):
+                case = op_checks.case_of(entry, sample)
+                yield from case.values([nt.tensor(x * 1.0, requires_grad=True) * 1.0 for x in case.operands])
+    large = nt.tensor(np.ones((20, 30)), requires_grad=True) * 1.0
+    for function in (nt.sum, nt.mean, nt.cumsum):
+        for axis in (None, 0, 1):
+            yield function(large, axis=axis)
+    yield nt.sum(large, keepdims=True)
+    yield nt.mean(large, axis=(0, 1))
+
+
+def test_cotangents_take_no_more_memory_than_ops_declare():
+    seen = set()
+    for y in back_cases():
+        record = y.node
+        if record.op is PICK or 0 in record.shape:
+            continue
+        g = np.random.default_rng(0).standard_normal(record.shape)
+        for position, found in enumerate(pull(record, g, Reader(None, [record]))):
+            if found is None:
+                continue
+            declared = back_of(record, position)
+            seen.add(declared)
+            buffer = buffer_of(found)
+            most = found.nbytes if declared is Back.OWN else g.nbytes
+            assert buffer.nbytes <= most, record
+    assert seen == set(Back)
+
+
+def of_many_sums(x):
+    return nt.stack([nt.tanh(x * i).sum() for i in range(1, 201)]).sum()
+
+
+def of_many_moves(x):
+    return nt.stack([nt.roll(nt.tanh(x * i), 1)[::-1][np.arange(20)].sum() for i in range(1, 101)]).sum()
+
+
+def of_scans(x):
+    return nt.stack([nt.cumsum(nt.tanh(x * i)).mean() for i in range(1, 101)]).mean()
+
+
+@pytest.mark.parametrize("size", [200, 256, 257, 400])
+@pytest.mark.parametrize("program", [of_many_sums, of_many_moves, of_scans])
+def test_cotangents_that_are_copies_are_planned_for_as_such(program, size):
+    x = nt.tensor(np.linspace(-1, 1, size), requires_grad=True)
+    with Activations() as held:
+        with nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=100)) as tape:
+            loss = program(x)
+        plan = tape.checkpoint_plan(loss)
+        tape.backward(loss)
+    assert plan.peak_bytes == pytest.approx(held.peak, rel=0.03)

@@ -145,6 +145,14 @@ class Structure(Enum):
     DENSE = "each on all"
 
 
+class Back(Enum):
+    """The memory that the cotangent of an operand takes when a VJP has made it of the output's."""
+
+    OWN = "its own"
+    SHARED = "that of the output's, which it is a view of"
+    REPEATED = "as much as the output's takes, which it repeats without a copy"
+
+
 def no_samples() -> list[Any]:
     """Samples of an op that declares none; a test refuses it."""
     return []
@@ -182,6 +190,9 @@ class Facts:
     domain: str = ""
     #: Whether integer operands become floats first.
     to_float: bool = False
+    #: The memory that cotangents of operands take; where that depends, a function of the argument's name, the operand's
+    #: shape and the parameters. What takes less than it says does no harm.
+    back: Back | Callable[..., Back] = Back.OWN
     #: Whether the VJP is known to be linear in the cotangent, as a true one is; one that a user made need not be.
     is_linear_backward: bool = True
     #: Adds the cotangent of the only operand to an array of its own, given that array, the output's cotangent and the

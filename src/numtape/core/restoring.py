@@ -15,6 +15,7 @@ from .buffers import buffer_of
 from .context import FREED
 from .recompute import Made, missing, remake, value
 from .record import Block, Limit, Record
+from .value import Value
 
 #: What may be put back before the sweep needs it, as a share of what the records keep.
 _AHEAD = 0.05
@@ -164,5 +165,11 @@ def _owner(record: Record, limit: Limit) -> Any:
 def _bytes_of(moved: list[Any]) -> int:
     """Return the bytes of cotangents; those that are views of the same memory take it once."""
     parts = [part for g in moved for part in (g if isinstance(g, tuple | list) else (g,))]
-    buffers = {id(b): b for b in (buffer_of(part) if isinstance(part, np.ndarray) else part for part in parts)}
+    buffers = {id(b): b for b in map(_buffer_of, parts)}
     return sum(getattr(buffer, "nbytes", 0) for buffer in buffers.values())
+
+
+def _buffer_of(part: Any) -> Any:
+    """Return what holds the memory of a cotangent: of an array, a tensor, or what stands for one in a plan."""
+    part = part.array if isinstance(part, Value) else part
+    return buffer_of(part) if isinstance(part, np.ndarray) else getattr(part, "base", part)

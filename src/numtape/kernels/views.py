@@ -30,9 +30,14 @@ def broadcast_view(x: NDArray, shape: Shape) -> NDArray:
     return view
 
 
+def is_repeated_by_view(shape: Shape) -> bool:
+    """Say whether `repeated` gives a view; fewer elements are copied in less time."""
+    return math.prod(shape) > _FEW
+
+
 def repeated(x: Any, shape: Shape) -> NDArray:
-    """Return an array or a NumPy number repeated to `shape`: a read-only view, unless a copy takes less time."""
-    if math.prod(shape) > _FEW:
+    """Return an array or a NumPy number repeated to `shape`: a read-only view, or a copy of few elements."""
+    if is_repeated_by_view(shape):
         return broadcast_view(np.asarray(x), shape)
     out = np.empty(shape, x.dtype)
     out[...] = x

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._typing import Array, Shape
 from ..core.declare import composed, face_of, linear
-from ..core.op import Op, Structure
+from ..core.op import Back, Op, Structure
 from ..errors import ArgumentError, AxisError, ShapeError
 from .reductions import sum
 from .samples import rejected, sample, values
@@ -80,6 +80,7 @@ def _diagonal_of(g: Array, offset: int, axis1: int, axis2: int) -> Array:
 
 @linear(
     transposes={"x": _diagonal_of},
+    back=Back.SHARED,
     structure=Structure.MOVES,
     native_half=True,
     batch=_from_diagonal_batch,

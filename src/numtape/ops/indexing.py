@@ -10,7 +10,7 @@ from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import face_of, linear, runner
 from ..core.inplace import is_own_write, write_part
-from ..core.op import Op, Structure
+from ..core.op import Back, Op, Structure
 from ..core.value import Value, single_array
 from ..dtypes import can_store, plain_array
 from ..errors import DtypeError, IndexingError, ShapeError
@@ -183,6 +183,7 @@ def _put_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params:
 
 @linear(
     transposes={"x": lambda g, key: _getitem(g, key=key)},
+    back=lambda argument, x_shape, key, shape: Back.SHARED if x_shape and is_basic(key) else Back.OWN,
     structure=Structure.SCATTERS,
     batch=_put_batch,
     cost=lambda out, x, key, shape: math.prod(x),
@@ -293,6 +294,7 @@ def _setitem_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], par
 
 @linear(
     transposes={"x": _setitem_x, "part": _setitem_part},
+    back=lambda argument, shape, key: Back.SHARED if argument == "part" and shape and is_basic(key) else Back.OWN,
     jointly=True,
     # A write never changes the dtype of what is written to.
     promoted=("x",),

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._typing import Array, Dtype, Shape
 from ..core.declare import composed, linear
-from ..core.op import Op, Structure
+from ..core.op import Back, Op, Structure
 from ..core.value import Value
 from ..dtypes import promote
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
@@ -56,6 +56,7 @@ def _concat_parts(g: Array, arrays_shape: tuple[Shape, ...], axis: int | None) -
 
 @linear(
     transpose=_concat_parts,
+    back=Back.SHARED,
     jointly=True,
     is_variadic=True,
     structure=Structure.MOVES,
@@ -125,6 +126,7 @@ def _stack_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], param
 
 @linear(
     transposes={"arrays": lambda g, index, axis: g[along(axis % len(g.shape), index)]},
+    back=lambda argument, shape, axis: Back.SHARED if shape else Back.OWN,  # NumPy makes numbers of elements.
     jointly=True,
     is_variadic=True,
     structure=Structure.MOVES,

@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array, NDArray, Shape
 from ..core.binding import as_static
 from ..core.declare import composed, linear
-from ..core.op import Op, Structure
+from ..core.op import Back, Op, Structure
 from ..errors import ArgumentError, ShapeError
 from .samples import rejected, sample, values
 from .selection import where
@@ -28,6 +28,7 @@ def _pad_zeros_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], p
 
 @linear(
     transposes={"x": lambda g, x_shape, widths: g[(*_inside(x_shape, widths), ...)]},
+    back=Back.SHARED,
     structure=Structure.MOVES,
     native_half=True,
     batch=_pad_zeros_batch,

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._typing import Array, Axis, Shape
 from ..core.declare import composed, face_of, linear
-from ..core.op import Op, Structure
+from ..core.op import Back, Op, Structure
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
 from ..kernels.sums import add_reduce
 from .samples import rejected, sample, values
@@ -31,6 +31,7 @@ def _flip_back(g: Array, axes: tuple[int, ...]) -> Array:
 
 @linear(
     transposes={"x": _flip_back},
+    back=Back.SHARED,
     structure=Structure.MOVES,
     native_half=True,
     aliases=True,

@@ -8,11 +8,11 @@ import numpy as np
 from .._typing import Array, Axis, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable, linear
-from ..core.op import Structure
+from ..core.op import Back, Structure
 from ..errors import ArgumentError, AxisError
 from ..kernels.half_sums import HALVES, rounded, sum_of_halves
 from ..kernels.sums import add_reduce
-from ..kernels.views import repeated
+from ..kernels.views import is_repeated_by_view, repeated
 from .comparisons import logical_or
 from .exponential import exp
 from .samples import distinct, rejected, sample, values
@@ -86,8 +86,14 @@ def _spread(g: Array, x_shape: Shape, axis: Axis, keepdims: bool) -> Array:
     return spread_to(g if axis is None else restore_axes(g, x_shape, axis, keepdims), {"shape": x_shape})
 
 
+def _is_spread_by_view(shape: Shape, axis: Axis) -> bool:
+    """Say whether `_spread` copies nothing."""
+    return axis is not None or is_repeated_by_view(shape)
+
+
 @linear(
     transposes={"x": _spread},
+    back=lambda argument, shape, axis, keepdims: Back.SHARED if _is_spread_by_view(shape, axis) else Back.OWN,
     cost=reduction_cost,
     structure=Structure.LANES,
     batch=batching.along_axis,
@@ -112,6 +118,7 @@ def sum(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     transposes={
         "x": lambda g, x_shape, axis, keepdims: _spread(g / reduced_count(x_shape, axis), x_shape, axis, keepdims)
     },
+    back=lambda argument, shape, axis, keepdims: Back.REPEATED if _is_spread_by_view(shape, axis) else Back.OWN,
     cost=reduction_cost,
     structure=Structure.LANES,
     batch=batching.along_axis,

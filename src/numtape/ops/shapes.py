@@ -9,7 +9,7 @@ import numpy as np
 from .._typing import Array, Shape
 from ..core.binding import as_integer
 from ..core.declare import composed, face_of, linear, runner
-from ..core.op import Op, Structure
+from ..core.op import Back, Op, Structure
 from ..core.value import Value
 from ..dtypes import array_beside
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
@@ -147,6 +147,7 @@ def _reshape_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], par
 
 @linear(
     transposes={"x": lambda g, x_shape: g.reshape(x_shape)},
+    back=Back.SHARED,
     structure=Structure.MOVES,
     native_half=True,
     aliases=True,
@@ -225,6 +226,7 @@ def _permute_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], par
 
 @linear(
     transposes={"x": _permute_back},
+    back=Back.SHARED,
     structure=Structure.MOVES,
     native_half=True,
     aliases=True,

@@ -9,7 +9,7 @@ from typing import Any
 from ..core.apply import PICK
 from ..core.buffers import buffer_of, held_by_others
 from ..core.context import FREED
-from ..core.op import Reads, Rule, Structure, same
+from ..core.op import Back, Reads, Rule, same
 from ..core.recompute import Made, array_of, remake
 from ..core.record import Block, Record
 from ..core.restoring import Restorer
@@ -85,6 +85,15 @@ class _Cotangent(_Buffer):
     def __del__(self) -> None:
         super().__del__()
         self._count.moved -= self.nbytes
+
+
+class _View:
+    """Stands for a cotangent that is a view of another: nothing is added to it in place."""
+
+    __slots__ = ("base",)
+
+    def __init__(self, of: "_Cotangent | _View") -> None:
+        self.base: _Cotangent = of.base if isinstance(of, _View) else of
 
 
 class _Walk:
@@ -186,10 +195,13 @@ class _Walk:
             cotangents.setdefault(link, []).append(g)
             return
         before = cotangents.get(link)
-        if before is None and _is_passed_on(record, position, link, g):
-            cotangents[link] = g
-        # A sum is made in place if nobody else holds what it is added to, and that is no view that repeats elements.
-        elif before is None or sys.getrefcount(before) != KEPT or before.nbytes < link.nbytes:
+        back = Back.OWN if isinstance(g, list) or before is not None else back_of(record, position)
+        if back is Back.SHARED:
+            cotangents[link] = g if getattr(record.op.pull(position), "function", None) is same else _View(g)
+        elif back is Back.REPEATED:
+            cotangents[link] = _View(_Cotangent(self.count, record))
+        # A sum is made in place if nobody else holds what it is added to, and that is no view.
+        elif before is None or sys.getrefcount(before) != KEPT or isinstance(before, _View):
             cotangents[link] = _Cotangent(self.count, link)
 
     def _remake(self, records: Sequence[Record], wanted: set[Record], alive: Made) -> Made:
@@ -265,18 +277,18 @@ def _reads(record: Record) -> Iterator[Any]:
                 yield record
 
 
-def _is_passed_on(record: Record, position: int, link: Record, g: Any) -> bool:
-    """Say whether the cotangent of a record's input is its own, or a view of that."""
-    facts, rule = record.op.facts, record.op.pull(position)
-    if not isinstance(rule, Rule) or not isinstance(g, _Cotangent):
-        return False
+def back_of(record: Record, position: int) -> Back:
+    """Return which memory the cotangent of a record's input takes."""
+    link, rule = record.inputs[position], record.op.pull(position)
+    if record.dtype != link.dtype or not isinstance(rule, Rule):
+        return Back.OWN
     if rule.function is same:
-        return bool(record.shape == link.shape and record.dtype == link.dtype)
-    if not facts.linear or rule.operands != () or rule.reads_out:
-        return False
-    # That of a sum is repeated without a copy; that of what only moves elements may be a part, which holds the whole.
-    is_sum = facts.structure is Structure.LANES and len(record.inputs) == 1
-    return is_sum or (facts.structure is Structure.MOVES and link.nbytes <= record.nbytes)
+        return Back.SHARED if record.shape == link.shape else Back.OWN
+    back = record.op.facts.back
+    if isinstance(back, Back):
+        return back
+    argument = record.op.arguments[0 if record.op.is_variadic else position]
+    return back(argument, link.shape, **(record.params or {}))
 
 
 #: What the prediction may exceed a budget by.
