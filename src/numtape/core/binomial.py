@@ -6,85 +6,122 @@ where few bytes cross, and these are then treated as one.
 """
 
 import bisect
-import itertools
 import math
 from collections.abc import Callable, Sequence, Set
+from functools import lru_cache
 
+import numpy as np
+
+from .._typing import NDArray
 from .record import Record
 
-#: How many units a run is cut into at most.
-_MOST_UNITS = 64
+#: How often each record of a run is run again at most, on average: less memory than that takes is not worth the time.
+_MOST_AGAIN = 12
 
 
-class Part:
-    """A stretch of a run, and the values from before it that it must find at hand."""
+class Cut:
+    """How a run is made again: the ends of its parts, and the values that are kept when it was run through.
 
-    __slots__ = ("crossing", "start", "stop")
+    The last part is put back whole, with what its rules read from before it. Each other one is made again when the
+    sweep gets there, of values that were kept for it.
+    """
 
-    def __init__(self, start: int, stop: int, crossing: tuple[Record, ...]) -> None:
-        self.start = start
-        self.stop = stop
-        self.crossing = crossing
+    __slots__ = ("ends", "kept")
+
+    def __init__(self, ends: list[int], kept: set[Record]) -> None:
+        self.ends = ends
+        self.kept = kept
 
 
 class Run:
-    """A run of records, oldest first, of which some outputs are wanted; `size` gives the bytes of each."""
+    """A run of records, oldest first.
+
+    Args:
+        order: the records.
+        wanted: those whose outputs are to be put back.
+        size: gives the bytes of each output.
+    """
 
     def __init__(self, order: Sequence[Record], wanted: Set[Record], size: Callable[[Record], int]) -> None:
         self.order = order
         place = {record: i for i, record in enumerate(order)}
         sizes = [size(record) for record in order]
-        is_held = [record in wanted for record in order]
-        #: For each record, the place of the last one in the run that reads it.
-        self.last_use = list(range(len(order)))
+        #: For each record, the one in whose memory its output lies: itself, unless it is a view.
+        owners = list(range(len(order)))
+        makers, readers, is_of_rule = [], [], []
         for i, record in enumerate(order):
-            for link in record.inputs:
+            positions, _ = record.op.kept(record.needs)
+            for position, link in enumerate(record.inputs):
                 if type(link) is Record and link in place:
-                    self.last_use[place[link]] = i
-        for i in range(len(order) - 1, -1, -1):
-            base = order[i].inputs[0] if order[i].inputs else None
-            if not sizes[i] and type(base) is Record and base in place:  # A view holds what it is a view of.
-                self.last_use[place[base]] = max(self.last_use[place[base]], self.last_use[i])
-                is_held[place[base]] = is_held[place[base]] or is_held[i]
+                    makers.append(place[link])
+                    readers.append(i)
+                    is_of_rule.append(positions is None or position in positions)
+                    if not sizes[i] and not position:
+                        owners[i] = owners[place[link]]
+        self._owners = np.array(owners, np.intp)
+        self._makers, self._readers = np.array(makers, np.intp), np.array(readers, np.intp)
+        self._is_of_rule = np.array(is_of_rule, bool)
+        self._sizes = np.array(sizes, np.int64)
+        self._is_wanted = np.array([record in wanted for record in order], bool)
+        self._places = np.arange(len(order))
+        #: For each record, the place of the last one in the run that reads what lies in its memory.
+        self._last_use = self._places.copy()
+        np.maximum.at(self._last_use, self._owners[self._makers], self._readers)
         #: The bytes of the wanted values before each place, and of the values that cross it.
-        self.inside = [0]
-        self.crossing_bytes = [0]
-        #: The most bytes that running through takes, with everything that is wanted kept.
-        self.peak = 0
-        ends: dict[int, list[int]] = {}
-        for i, last in enumerate(self.last_use):
-            ends.setdefault(last, []).append(i)
-        passing = crossing = 0
-        for i, nbytes in enumerate(sizes):
-            crossing += nbytes
-            passing += 0 if is_held[i] else nbytes
-            self.inside.append(self.inside[-1] + (nbytes if is_held[i] else 0))
-            self.peak = max(self.peak, self.inside[-1] + passing)
-            for j in ends.get(i, ()):
-                crossing -= sizes[j]
-                passing -= 0 if is_held[j] else sizes[j]
-            self.crossing_bytes.append(crossing)
+        self.inside = [0, *np.cumsum(np.where(self._held(self._is_wanted), self._sizes, 0)).tolist()]
+        ends = np.bincount(self._last_use, self._sizes, len(order))
+        self.crossing_bytes = [0, *np.cumsum(self._sizes - ends).tolist()]
+        #: The bytes that each record finds and leaves, if what was read for the last time goes at once.
+        self._passing = np.cumsum(self._sizes) - np.cumsum(ends) + ends
 
-    def parts_within(self, room: float) -> list[Part]:
-        """Return the parts to cut the run into: the last is put back whole, the others made again from their borders.
+    def _held(self, is_kept: NDArray) -> NDArray:
+        """Return whose memory is held if some outputs are kept."""
+        held = np.zeros(len(self.order), bool)
+        held[self._owners[is_kept]] = True
+        return held
 
-        Empty if no way was found to stay within the room, which is in bytes.
+    def _peak(self, is_kept: NDArray) -> float:
+        """Return the most bytes that running through takes if some outputs are kept after they were read."""
+        held = self._held(is_kept)
+        kept = np.bincount(self._last_use[held] + 1, self._sizes[held], len(self.order) + 1)
+        return float((self._passing + np.cumsum(kept)[:-1]).max(initial=0.0))
+
+    def cut_within(self, room: float) -> tuple[Cut | None, float]:
+        """Return how to cut the run, None if all of it is put back at once, and the bytes that it takes then.
+
+        Of the ways that stay within the room, in bytes, it is the one that runs the least again; if there is none, it
+        is the one that takes the least.
         """
-        best: tuple[float, list[int]] | None = None
+        least = self._peak(self._is_wanted)
+        best = 0.0 if least <= room else math.inf
+        chosen: list[int] | None = None
         count = 2
-        while count <= min(_MOST_UNITS, len(self.order)):
+        while count <= len(self.order) and best >= 1:
             borders = self.borders(count)
             units = len(borders) - 1
-            largest = max(self.inside[b] - self.inside[a] for a, b in itertools.pairwise(borders))
-            widest = max((self.crossing_bytes[border] for border in borders[1:-1]), default=0)
-            spare = room - largest - widest  # While a part runs, about as much passes through it as crosses a border.
-            if spare >= 0 and units > 1:
-                slots = units - 1 if not widest else min(units - 1, int(spare // widest))
-                cost = advances(units, slots) / units
-                if best is None or cost < best[0]:
-                    best = (cost, self.chosen(borders, slots))
-            count = count * 3 // 2 if count > 3 else count + 1
-        return [] if best is None else self.parts(best[1])
+            fewest, slots = fewest_slots(units), units - 1
+            most = slots
+            while units > 1 and fewest <= most:  # Look for the largest number of states that there is room for.
+                ends = self.chosen(borders, slots)
+                peak = self._peak(self._is_kept(ends))
+                cost = advances(units, slots) / units if peak <= room else math.inf
+                if (cost, peak) < (best, least):
+                    best, least, chosen = cost, peak, ends
+                fewest, most = (slots + 1, most) if peak <= room else (fewest, slots - 1)
+                slots = (fewest + most + 1) // 2
+            count += max(1, count // 4)
+        if chosen is None:
+            return None, least
+        return Cut(chosen, {self.order[i] for i in np.flatnonzero(self._is_kept(chosen)).tolist()}), least
+
+    def _is_kept(self, ends: list[int]) -> NDArray:
+        """Return which outputs are kept: states, what is wanted in the last part, and what its rules read."""
+        part = np.searchsorted(ends[1:-1], self._places, "right")
+        last = len(ends) - 2
+        is_read = (part[self._readers] < last) | self._is_of_rule
+        is_kept: NDArray = self._is_wanted & (part == last)
+        is_kept[self._makers[(part[self._makers] < part[self._readers]) & is_read]] = True
+        return is_kept
 
     def borders(self, count: int) -> list[int]:
         """Return the ends of about `count` units with about as many wanted bytes each, cut where little crosses."""
@@ -102,34 +139,35 @@ class Run:
         return bisect.bisect_left(self.inside, inside)
 
     def chosen(self, borders: list[int], slots: int) -> list[int]:
-        """Return the borders at which states are kept when the run is walked through with free slots."""
+        """Return the ends of parts if the run is walked through with free slots for states between them."""
         chosen = [0]
         unit, units = 0, len(borders) - 1
         while units > 1 and slots:
             step = best_step(units, slots)
             unit, units, slots = unit + step, units - step, slots - 1
             chosen.append(borders[unit])
-        if units > 1:  # The last unit is put back without a state before it.
-            chosen.append(-borders[-2])
+        if units > 1:  # There is no state for the last unit: it is a part all the same.
+            chosen.append(borders[-2])
         return [*chosen, borders[-1]]
 
-    def parts(self, borders: list[int]) -> list[Part]:
-        """Return the parts between borders; a negative border is one at which no state is kept."""
-        parts = []
-        for start, stop in itertools.pairwise(borders):
-            kept = start > 0
-            start, stop = abs(start), abs(stop)
-            crossing = tuple(r for i, r in enumerate(self.order[:start]) if self.last_use[i] >= start) if kept else ()
-            parts.append(Part(start, stop, crossing))
-        return parts
 
-
+@lru_cache(1 << 14)
 def advances(units: int, slots: int) -> int:
     """Return how many units must be run again to walk back over a chain, from its start and with free slots."""
     rounds = _rounds(units, slots)
     return rounds * units - math.comb(slots + 1 + rounds, slots + 2)
 
 
+@lru_cache(1 << 14)
+def fewest_slots(units: int) -> int:
+    """Return the fewest slots with which no more is run again than is worth it."""
+    slots = 0
+    while advances(units, slots) > _MOST_AGAIN * units:
+        slots += 1
+    return slots
+
+
+@lru_cache(1 << 14)
 def best_step(units: int, slots: int) -> int:
     """Return after how many units to keep the first state."""
     rounds = _rounds(units, slots)

@@ -1,16 +1,17 @@
 """Put dropped arrays back for a sweep: those of one `Block` at a time, in parts if the block's limit is narrow.
 
-A block that is too large is run through once. On the way, the values that cross the borders between its parts are kept,
-and the last part is put back whole; each earlier part becomes a block of its own, to be made again from the border
-before it when the sweep gets there. Where the borders are, `binomial` decides.
+A block that is too large is run through once. The last part of it is put back whole; each earlier part becomes a block
+of its own, to be made again when the sweep gets there, of values from before it that are kept on the way. Where the
+parts begin, `binomial` decides.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .binomial import Part, Run
+from .binomial import Cut, Run
 from .buffers import buffer_of
 from .context import FREED
 from .recompute import Made, missing, remake, value
@@ -82,16 +83,15 @@ class Restorer:
     def _put_back(self, block: Block, members: list[Record], reader: Record, current: Any) -> None:
         order, alive = missing(members)
         wanted = {*members, *self._met_on_the_way(order, members)}
-        parts: list[Part] = []
+        cut: Cut | None = None
         if block.limit is not None:
             run = Run(order, wanted, block.limit.size)
             room = block.limit.decide(reader, self._room(block.limit, reader, current))
-            if run.peak > room:
-                parts = run.parts_within(room)
-                if not parts:
-                    block.limit.exceed(reader, run.peak - room)
-        if parts:
-            self._keep_last(block, order, wanted, alive, parts)
+            cut, peak = run.cut_within(room)
+            if peak > room:
+                block.limit.exceed(reader, peak - room)
+        if cut is not None:
+            self._keep_last(block, order, wanted, alive, cut)
         else:
             self._keep(block, order, self._remake(order, wanted, alive))
 
@@ -114,17 +114,12 @@ class Restorer:
         moved = [g for link, g in self._moved.items() if type(link) is Record and link not in given]
         return limit.room() - _bytes_of([*moved, current]) - sum(link.nbytes for link in given)
 
-    def _keep_last(
-        self, block: Block, order: list[Record], wanted: set[Record], alive: Made, parts: list[Part]
-    ) -> None:
-        """Run through all parts; keep what the last one needs, and what crosses the borders between the others."""
+    def _keep_last(self, block: Block, order: list[Record], wanted: set[Record], alive: Made, cut: Cut) -> None:
+        """Run through all parts; keep what the last one needs, and what the others are made again of."""
         assert self._members is not None
-        last = parts[-1]
-        kept = {record for record in order[last.start :] if record in wanted}
-        crossing = {record for part in parts for record in part.crossing}
-        made = self._remake(order, kept | crossing, alive)
-        for part in parts[:-1]:
-            inside = [record for record in order[part.start : part.stop] if record in wanted and record not in crossing]
+        made = self._remake(order, cut.kept, alive)
+        for start, stop in itertools.pairwise(cut.ends[:-1]):
+            inside = [record for record in order[start:stop] if record in wanted and record not in cut.kept]
             smaller = Block(block.limit)
             self._members[smaller] = inside
             for record in inside:
