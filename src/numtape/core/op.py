@@ -193,6 +193,9 @@ class Facts:
     #: The memory that cotangents of operands take; where that depends, a function of the argument's name, the operand's
     #: shape and the parameters. What takes less than it says does no harm.
     back: Back | Callable[..., Back] = Back.OWN
+    #: How many elements the output has, from the operands' shapes and the parameters: for an op that may give much more
+    #: than it is given, so that a memory budget can make room first. Elementwise ops and joins need not say it.
+    size: Callable[..., int] | None = None
     #: Whether the VJP is known to be linear in the cotangent, as a true one is; one that a user made need not be.
     is_linear_backward: bool = True
     #: Adds the cotangent of the only operand to an array of its own, given that array, the output's cotangent and the

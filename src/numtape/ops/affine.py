@@ -70,6 +70,7 @@ def _reference(x: Any, weight: Any, bias: Any = None) -> Any:
         bias=lambda t, out_shape: broadcast_to(t, out_shape),
     ),
     cost=lambda out, x, weight, bias=None: 2 * math.prod(out) * (x[-1] + 1),
+    size=lambda x, weight, *bias: math.prod(x[:-1]) * weight[0],
     structure=Structure.TERMS,
     terms=_terms,
     precision="lower",

@@ -129,6 +129,10 @@ def _bias_terms(out: Shape) -> Terms:
     return Terms((sample * out[1] + channel) * math.prod(out[2:]) + place, {2: channel})
 
 
+def _conv_size(x: Shape, weight: Shape, *bias: Shape, groups: int, **params: Any) -> int:
+    return x[0] * weight[0] * math.prod(kernels.out_size(x[2:], weight[2:], **params))
+
+
 def _conv_terms(out: Shape, x: Shape, weight: Shape, bias: Shape = (), **params: Any) -> list[Terms]:
     inputs, weights, outputs = _triples(x, weight, **params)
     return [Terms(outputs, {0: inputs, 1: weights}), _bias_terms(out)]
@@ -279,6 +283,7 @@ def _push_bias(t: Array, out_shape: Shape) -> Array:
     jvps={"x": _push_x, "weight": _push_weight, "bias": _push_bias},
     linear=frozenset(("x", "weight")),
     cost=lambda out, x, weight, *bias, **params: 2 * math.prod(out) * math.prod(weight[1:]),
+    size=_conv_size,
     structure=Structure.TERMS,
     terms=_conv_terms,
     precision="lower",

@@ -119,6 +119,7 @@ def _matmul_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], para
 @linear(
     transposes=dict(a=_matmul_a, b=_matmul_b),
     cost=_matmul_cost,
+    size=lambda a, b: math.prod((*np.broadcast_shapes(a[:-2], b[:-2]), *a[-2:-1], *b[1:][-1:])),
     structure=Structure.TERMS,
     terms=_matmul_terms,
     precision="lower",
