@@ -149,7 +149,12 @@ class Recording:
             self._release()
             # Left before a scope inside of it, whose state lists this tape as well.
             if entry is not None and entry.note and self._tape in current().tapes:
-                self.stop_recording()
+                self._stop()
+        if kind is None:
+            self._check_recorded()
+
+    def _check_recorded(self) -> None:
+        """Raise if what was recorded is not as the tape's configurations want it."""
 
     def start_recording(self) -> None:
         """Record from now on, until `stop_recording` or the end of the enclosing ``with`` block."""
@@ -161,6 +166,10 @@ class Recording:
 
     def stop_recording(self) -> None:
         """End what `start_recording` began, also in scopes around this one."""
+        self._stop()
+        self._check_recorded()
+
+    def _stop(self) -> None:
         if self._is_started:
             self._is_started = False
             self._release()

@@ -1,9 +1,10 @@
 """What the configurations given to a tape do while it records: scopes, loaded when a tape is given one."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from .core.context import Scope
+from .core.graph import collect
 from .core.record import Record
 from .errors import OperandError
 
@@ -68,16 +69,35 @@ def deterministic_of(config: Any) -> "Deterministic | None":
     return deterministic(config)
 
 
-def plan_of(scope: "Dropping | None", records: Sequence[Record], frees: bool) -> "Plan":
-    """Return what a backward over records, newest first, will do; `frees` says whether it frees what it passes."""
+def plan_of(scope: "Dropping | None", records: Sequence[Record], frees: bool, keeps: Set[Record]) -> "Plan":
+    """Return what a backward over records, newest first, will do; see `prepare`."""
     from .transforms.dropping import Dropping
     from .transforms.planning import plan
+    from .transforms.walking import Backward
 
-    return plan(Dropping() if scope is None else scope, records, frees)
+    return plan(Dropping() if scope is None else scope, Backward(records, frees, keeps))
 
 
-def prepare(scope: "Dropping", records: Sequence[Record], frees: bool) -> None:
-    """Get ready for a backward over records, newest first, within a budget."""
+def prepare(scope: "Dropping", records: Sequence[Record], frees: bool, keeps: Set[Record], is_recorded: bool) -> None:
+    """Get ready for a backward over records, newest first, within a budget.
+
+    Args:
+        scope: what the tape keeps.
+        records: what the backward passes.
+        frees: whether it frees what it passes.
+        keeps: the records whose cotangents stay.
+        is_recorded: whether it is recorded itself, for higher orders.
+    """
     from .transforms.planning import prepare
+    from .transforms.walking import Backward
 
-    prepare(scope, records, frees)
+    prepare(scope, Backward(records, frees, keeps, is_recorded))
+
+
+def check_budget(scope: "Dropping | None", records: Sequence[Record]) -> None:
+    """Raise if a forward, which has left some records, did not stay within a budget."""
+    if scope is not None and scope.account.shortage is not None:
+        from .transforms.planning import raise_shortage
+        from .transforms.walking import Backward
+
+        raise_shortage(scope, Backward(collect(records)))

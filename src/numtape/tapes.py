@@ -119,9 +119,9 @@ class Tape(TapeDerivatives):
                 "target, or None for ones."
             )
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
-        self._prepare(target_list, frees=False)
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds, target_list)
+        self._prepare(target_list, False, {link_of(source) for source in source_list}, create_graph)
         graph, scales = marks.search([link_of(target) for target in target_list], given)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(target_list, seeds, source_list, create_graph=create_graph, graph=graph)
@@ -193,15 +193,14 @@ class Tape(TapeDerivatives):
             keep: "all" to get the gradients of intermediates as well.
         """
         self._check_open("backward")
-        if keep not in ("leaves", "all"):
-            raise ArgumentError(f'backward: keep is {keep!r}; it must be "leaves" or "all".')
+        _check_keep("backward", keep)
         check_target("backward", loss)
         outer = self._outer_tapes()
         seed = seed_of("backward", loss, gradient)
         create_graph = create_graph or self._is_differentiated(outer, [seed], [loss])
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
-        self._prepare([loss], frees=free)
+        self._prepare([loss], free, None if self._keeps_all(keep) else set(), create_graph)
         graph, scales = marks.search([link_of(loss)], [gradient])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(
@@ -210,7 +209,7 @@ class Tape(TapeDerivatives):
                 None,
                 create_graph=create_graph,
                 free=free,
-                keep_all=keep == "all" or bool(self._tape.watched_intermediates()),
+                keep_all=self._keeps_all(keep),
                 graph=graph,
             )
         self._has_run_backward = True
@@ -228,15 +227,17 @@ class Tape(TapeDerivatives):
         delivered = set()
         intermediates = {}
         coming = marks.coming([link for link in found if isinstance(link, Value) and link.requires_grad], scales)
-        for link, cotangent in found.items():
+        for link in list(found):
+            if isinstance(link, Record) and link not in watched and keep != "all":
+                continue
+            gradient = self._as_gradient(found.pop(link), link, cls)  # Taken out: what nobody else holds is not copied.
             if isinstance(link, Record):
                 if link in watched:
                     tensors.append(watched[link])
-                    gradients.append(self._as_gradient(cotangent, link, cls))
-                elif keep == "all":
-                    intermediates[link] = self._as_gradient(cotangent, link, cls)
+                    gradients.append(gradient)
+                else:
+                    intermediates[link] = gradient
                 continue
-            gradient = self._as_gradient(cotangent, link, cls)
             if link.requires_grad:
                 deliver(link, gradient, is_unscaled=self._scaler is not None)
                 delivered.add(link.id)
@@ -249,8 +250,12 @@ class Tape(TapeDerivatives):
         made.statistics = self._statistics
         return made
 
-    def checkpoint_plan(self, loss: Any) -> "Plan":
+    def checkpoint_plan(self, loss: Any, keep: str = "leaves") -> "Plan":
         """Return what a backward of a loss would keep, run again, and hold at most, given the tape's checkpointing.
+
+        Args:
+            loss: a tensor.
+            keep: what `backward` will be asked to keep.
 
         Example:
             >>> x = nt.tensor([1.0, 2.0])
@@ -260,16 +265,34 @@ class Tape(TapeDerivatives):
             3
         """
         self._check_open("checkpoint_plan")
+        _check_keep("checkpoint_plan", keep)
         check_target("checkpoint_plan", loss)
-        frees = is_freeable(loss)
-        self._prepare([loss], frees=frees)
-        return tape_scopes.plan_of(self._dropping, collect([link_of(loss)]), frees)
+        self._check_entered("GradientTape")
+        records = collect([link_of(loss)])
+        keeps = set(records) if self._keeps_all(keep) else set()
+        return tape_scopes.plan_of(self._dropping, records, is_freeable(loss), keeps)
 
-    def _prepare(self, targets: Sequence[Value], frees: bool) -> None:
-        """Get ready for a backward within the tape's memory budget; raise if there is no way."""
+    def _prepare(self, targets: Sequence[Value], frees: bool, keeps: set[Any] | None, is_recorded: bool) -> None:
+        """Get ready for a backward within the tape's memory budget; raise if there is no way.
+
+        Args:
+            targets: where it starts.
+            frees: whether it frees what it passes.
+            keeps: the links whose cotangents stay, None for all.
+            is_recorded: whether it is recorded itself.
+        """
         self._check_entered("GradientTape")
         if self._dropping is not None and self._dropping.budget is not None:
-            tape_scopes.prepare(self._dropping, collect([link_of(target) for target in targets]), frees)
+            records = collect([link_of(target) for target in targets])
+            tape_scopes.prepare(self._dropping, records, frees, set(records) if keeps is None else keeps, is_recorded)
+
+    def _keeps_all(self, keep: str) -> bool:
+        """Say whether a backward keeps the cotangents of all intermediates."""
+        return keep == "all" or bool(self._tape.watched_intermediates())
+
+    def _check_recorded(self) -> None:
+        super()._check_recorded()
+        tape_scopes.check_budget(self._dropping, self._tape.records)
 
     def backward_steps(self, loss: Any) -> Iterator[tuple[Record, Any, list[Any]]]:
         """Return the records of a loss's graph one by one, newest first, with the cotangents that came in and went out.
@@ -373,6 +396,11 @@ class GradientTape(Tape):
         from .scheduler_config import SchedulerConfig, SchedulingStrategy
 
         return cls(scheduler=SchedulerConfig(config) if isinstance(config, str | SchedulingStrategy) else config)
+
+
+def _check_keep(name: str, keep: str) -> None:
+    if keep not in ("leaves", "all"):
+        raise ArgumentError(f'{name}: keep is {keep!r}; it must be "leaves" or "all".')
 
 
 def _mark_scaled(links: Iterable[Any], gradients: Sequence[Any], scales: Mapping[int, float | None]) -> None:

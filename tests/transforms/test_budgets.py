@@ -14,7 +14,7 @@ from numtape.core.reader import Reader
 from numtape.core.reverse import pull
 from numtape.insight.activations import Activations
 from numtape.testing import op_checks
-from numtape.transforms.planning import back_of
+from numtape.transforms.walking import back_of
 
 
 def test_the_warning_about_a_backward_that_nobody_planned_points_at_the_users_line():

@@ -4,7 +4,8 @@ Records are taken in stretches. A dropped stretch is a block: its arrays are mad
 made before it. Those are pinned where they cross into a later stretch, so a stretch never needs more than itself.
 
 A memory budget works on any of them: under pressure the oldest stretches that are still held are dropped, then
-neighbours are merged, which lets go of the values between them.
+neighbours are merged, which lets go of the values between them. Where that is not enough, the forward goes on without
+keeping anything, so that the least budget that would do can be named at its end.
 """
 
 import itertools
@@ -19,7 +20,7 @@ import numpy as np
 from ..core.apply import PICK
 from ..core.buffers import Buffers, buffer_of
 from ..core.context import Scope
-from ..core.op import Op
+from ..core.op import Op, Structure
 from ..core.recompute import drop, note_arrays
 from ..core.record import Block, Record, users_level
 from ..errors import MemoryBudgetError
@@ -67,6 +68,11 @@ class Account:
         self.views: set[int] = set()
         #: What a plan has decided, by the index of the record that reads, in the order in which it does.
         self.plan: dict[int, list[float]] = {}
+        #: Where and how the forward did not stay within the budget; None while it does.
+        self.shortage: str | None = None
+        #: The least that is known to be enough for the forward.
+        self.least = 0.0
+        self._is_planned = False
         self._has_exceeded = False
 
     @property
@@ -81,7 +87,13 @@ class Account:
 
     def decide(self, reader: Record, room: float) -> float:
         """Do as planned, if it was planned for: to use more, because it happens to be free, would be missed later."""
+        if self.shortage is not None:
+            raise MemoryBudgetError(
+                f"memory_budget_mb: {self.shortage}, and {as_megabytes(self.budget or 0)} were given; nothing was kept "
+                "since, and there is no backward. Call backward() of the tape to see the least that would do."
+            )
         planned = self.plan.get(reader.index)
+        self._is_planned = bool(planned)
         return planned.pop(0) if planned else room
 
     def size(self, record: Record) -> int:
@@ -96,7 +108,7 @@ class Account:
 
     def exceed(self, record: Record, missing: float) -> None:
         """Warn, once: a backward that nobody planned for needs more than the budget."""
-        if not self._has_exceeded:
+        if not self._is_planned and not self._has_exceeded:
             self._has_exceeded = True
             warnings.warn(
                 f"memory_budget_mb: this backward takes {as_megabytes(missing)} more than the budget, at "
@@ -120,6 +132,7 @@ class Dropping(Scope):
         #: The time that each record's op took.
         self.seconds: dict[Record, float] = {}
         self._elapsed = 0.0
+        self._foreseen = 0
         #: For each record, the number of the last one that reads it; its own before that.
         self._last_use: dict[Record, int] = {}
         #: The records of the open stretch, and those of them whose bytes were counted.
@@ -128,9 +141,17 @@ class Dropping(Scope):
         self._is_view = False
         #: The values that are kept only to make others again, with what their records held before.
         self.pinned: dict[Record, Block | None] = {}
+        #: The records whose values rules read.
+        self._read: set[Record] = set()
+        #: What was found to be lost: it cannot be made again.
+        self._lost: set[Record] = set()
 
     def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Take the time of an op, for the plan's prediction."""
+        """Take the time of an op, for the plan's prediction; make room for what it is known to give."""
+        if self.budget is not None:
+            self._foreseen = _foreseen(op, arrays, params)
+            while self.account.room() < self._foreseen and self.thin():
+                pass
         start = time.perf_counter()
         out = compute(op, arrays, params)
         self._elapsed = time.perf_counter() - start
@@ -142,20 +163,28 @@ class Dropping(Scope):
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Keep what the record needs from earlier stretches, count its bytes, and drop what is to be dropped."""
         live = self.account.buffers.live
+        if self._is_view:
+            self.account.views.add(record.index)
+            self._is_view = False
+        self.keep_what_rules_read(record)
+        if record.nbytes > max(self.account.largest, self._foreseen):
+            # It came as a surprise. That does no harm if it is small, or if nothing has to be dropped.
+            surprise = (record.nbytes - self.account.largest) / (_TOLERANCE - 1)
+            dropped = sum(self.account.size(each) for each in self._read if not each.is_kept)
+            self.account.least = max(self.account.least, min(surprise, live + dropped))
+        self.account.largest = max(self.account.largest, record.nbytes)
+        if self.account.shortage is not None:
+            self._keep_nothing(record, live)
+            return
         if self.open_begins_anew(record):
             self.close()
         self.seconds[record] = self._elapsed
         self._elapsed = 0.0
         note_arrays(record)
-        self.keep_what_rules_read(record)
         self.keep_operands(record, operands)
         self.open.records.append(record)
         self.open.end = len(self.seconds)
         self._inside.add(record)
-        if self._is_view:
-            self.account.views.add(record.index)
-            self._is_view = False
-        self.account.largest = max(self.account.largest, record.nbytes)
         for link in (*record.inputs, record):
             if type(link) is Record:
                 self._last_use[link] = self.open.end
@@ -191,10 +220,11 @@ class Dropping(Scope):
 
     def keep_what_rules_read(self, record: Record) -> None:
         """Take what the rules of a record read for kept, whether it was pinned before or not."""
-        positions, _ = record.op.kept(record.needs)
+        positions, reads_out = record.op.kept(record.needs)
         links = record.inputs if positions is None else [record.inputs[position] for position in positions]
-        for link in links:
+        for link in (*links, record) if reads_out else links:
             if type(link) is Record:
+                self._read.add(link)
                 self.pinned.pop(link, None)
 
     def open_begins_anew(self, record: Record) -> bool:
@@ -229,7 +259,11 @@ class Dropping(Scope):
         self._drop(stretch, stretch.block)
 
     def _drop(self, stretch: Stretch, block: Block) -> None:
-        drop([record for record in stretch.records if self._last_use[record] <= stretch.end], block)
+        inside = [record for record in stretch.records if self._last_use[record] <= stretch.end]
+        drop(inside, block)
+        for record in inside:
+            if record.array is block and record not in self._read:  # It was pinned, and is not to be put back.
+                record.array = self.pinned.pop(record, None)
 
     def _droppable(self, stretch: Stretch) -> list[Record]:
         """Return the records whose values a stretch holds and no later one has read."""
@@ -242,29 +276,32 @@ class Dropping(Scope):
         first.nbytes += second.nbytes
         first.end = second.end
         del self.stretches[position + 1]
-        block = self.new_block()
-        for record in first.records:
+        self._drop_whole(first)
+
+    def _drop_whole(self, stretch: Stretch) -> None:
+        """Drop what a closed stretch holds, as one block with what a strategy has dropped of it before."""
+        stretch.block = self.new_block()
+        for record in stretch.records:
             if type(record.array) is Block:
-                block.take_over(record)
-        first.block = block
-        self._drop(first, block)
+                stretch.block.take_over(record)
+        self._drop(stretch, stretch.block)
 
     def thin(self) -> bool:
         """Drop the oldest stretch that is held, or else merge two, or else end the open one; say whether it could."""
         held = next((stretch for stretch in self.stretches if stretch.block is None), None)
         if held is not None:
-            self.drop_stretch(held)
+            self._drop_whole(held)
         elif len(self.stretches) > 1:
             sizes = [a.nbytes + b.nbytes for a, b in itertools.pairwise(self.stretches)]
             self.merge(int(np.argmin(sizes)))
-        elif len(self.open.records) > 1:
+        elif self.open.records:
             self.close()
         else:
             return False
         return True
 
     def make_room(self, record: Record, before: int) -> None:
-        """Drop until the budget is met; raise if it cannot be, or if what lived when the op had run exceeds it."""
+        """Drop until the budget is met; keep nothing more if it cannot be, or if the op itself has exceeded it."""
         assert self.budget is not None
         while self.account.is_short and self.thin():
             pass
@@ -272,15 +309,36 @@ class Dropping(Scope):
         if live > self.budget:
             found = f"{as_megabytes(live)} of values cannot be dropped"
         elif before > self.budget * _TOLERANCE:
-            live = before
-            found = f"{as_megabytes(live)} of values are alive at once"
+            found = f"{as_megabytes(before)} of values are alive at once"
         else:
             return
-        raise MemoryBudgetError(
-            f"memory_budget_mb: at {record.op.name} in {record.site}, {found}, and {as_megabytes(self.budget)} were "
-            f"given; the least possible up to here is {as_megabytes(live, is_least=True)}. Tensors that the program "
-            "still holds count."
-        )
+        self.account.shortage = f"at {record.op.name} in {record.site}, {found}"
+        while self.thin():
+            pass
+        self.account.least = max(self.account.least, self.account.buffers.live)
+
+    def _keep_nothing(self, record: Record, before: int) -> None:
+        """Drop what a record holds and reads, and take down how much lived when its op had run."""
+        (stretch,) = self.stretches  # The only one since everything was dropped.
+        assert stretch.block is not None
+        drop([link for link in (*record.inputs, record) if type(link) is Record], stretch.block, self._lost)
+        self.account.least = max(self.account.least, before)
+
+
+def _foreseen(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> int:
+    """Return the bytes that an op will give, where that is known before: if it is elementwise, joins, or says so."""
+    given = [array for array in arrays if isinstance(array, np.ndarray)]
+    if op.is_variadic and op.facts.structure is Structure.MOVES:
+        return sum(array.nbytes for array in given)
+    itemsize = max((array.itemsize for array in given), default=0)
+    try:
+        if op.is_elementwise and given:
+            return np.broadcast(*given).size * itemsize
+        if op.facts.size is not None:
+            return op.facts.size(*map(np.shape, arrays), **params) * itemsize
+    except (ValueError, IndexError):  # The operands do not fit, and the op will say so.
+        pass
+    return 0
 
 
 def _is_view(out: Any, arrays: tuple[Any, ...]) -> bool:

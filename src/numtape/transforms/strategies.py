@@ -107,7 +107,6 @@ class Selective(Dropping):
         self._pending: set[Record] = set()
         #: The cheap values that are not dropped yet, since what is kept to make them again is not less.
         self._deferred: set[Record] = set()
-        self._lost: set[Record] = set()
         self._expensive = 0
         self._block = self.new_block()
 

@@ -1,0 +1,307 @@
+"""Walk through a backward over a checkpointed graph without arrays, to see what it will hold and run again."""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.apply import PICK
+from ..core.buffers import buffer_of, held_by_others
+from ..core.context import FREED
+from ..core.op import Back, Reads, Rule, same
+from ..core.recompute import Made, array_of, remake
+from ..core.record import Block, Record
+from ..core.restoring import Restorer
+from ..core.reverse import KEPT
+from ..core.value import Value
+from ..dtypes import HALF_DTYPES
+from .dropping import Dropping
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A backward that is planned for."""
+
+    #: Those that it passes, newest first.
+    records: Sequence[Record]
+    #: Whether it frees what it passes.
+    frees: bool = True
+    #: The records whose cotangents stay.
+    keeps: Set[Record] = frozenset()
+    #: Whether it is recorded itself, for higher orders.
+    is_recorded: bool = False
+
+
+class _Count:
+    """The bytes of the buffers of a walk that are alive, now and at most, and those of them that cotangents take."""
+
+    __slots__ = ("live", "moved", "peak")
+
+    def __init__(self) -> None:
+        self.live = self.moved = self.peak = 0
+
+
+class _Buffer:
+    """Stands for an array and its views in a walk, and is counted as long as it lives."""
+
+    __slots__ = ("__weakref__", "_count", "nbytes")
+
+    def __init__(self, count: _Count, nbytes: int) -> None:
+        self._count = count
+        self.nbytes = nbytes
+        count.live += nbytes
+        count.peak = max(count.peak, count.live)
+
+    def __del__(self) -> None:
+        self._count.live -= self.nbytes
+
+
+class _Cotangent(_Buffer):
+    """Stands for a cotangent and its views."""
+
+    __slots__ = ("_is_moved",)
+
+    def __init__(self, count: _Count, record: Record) -> None:
+        is_half = not isinstance(record.dtype, list) and record.dtype in HALF_DTYPES
+        super().__init__(count, record.nbytes * 2 if is_half else record.nbytes)  # Halves are carried in float32.
+        self._is_moved = True
+        count.moved += self.nbytes
+
+    def stay(self) -> None:
+        """Be asked for, and so held to the end."""
+        if self._is_moved:
+            self._is_moved = False
+            self._count.moved -= self.nbytes
+
+    def __del__(self) -> None:
+        self.stay()
+        super().__del__()
+
+
+class _View:
+    """Stands for a cotangent that is a view of another: nothing is added to it in place."""
+
+    __slots__ = ("base",)
+
+    def __init__(self, of: "_Cotangent | _View") -> None:
+        self.base: _Cotangent = of.base if isinstance(of, _View) else of
+
+    def stay(self) -> None:
+        """Be asked for, and so held to the end."""
+        self.base.stay()
+
+
+class Walk:
+    """A backward over copies of records, by the code of a real one, in which arrays are only numbers of bytes.
+
+    Args:
+        scope: what the tape keeps.
+        backward: the backward.
+        budget: what it may use; it takes more where it cannot do with less. None for no bound.
+        most: the walk ends where more than this is held.
+    """
+
+    def __init__(self, scope: Dropping, backward: Backward, budget: float | None, most: float = math.inf) -> None:
+        self.scope = scope
+        self.backward = backward
+        self.budget = budget
+        self.most = most
+        self.count = _Count()
+        self.recomputed = 0
+        self.seconds = 0.0
+        #: How much may be used at once for what a record reads, by its index, in the order in which it reads.
+        self.decisions: dict[int, list[float]] = {}
+        self.originals: dict[Record, Record] = {}
+        copies: dict[Record, Record] = {}
+        blocks: dict[Block, Block] = {}
+        records = backward.records
+        buffers = _Buffers(scope, records, self.count)
+        #: What the program holds: it stays, whatever records let go.
+        self.held = buffers.held
+        for record in reversed(records):  # Oldest first.
+            copies[record] = copy = Record()
+            self.originals[copy] = record
+            copy.op, copy.params, copy.needs, copy.index = record.op, record.params, record.needs, record.index
+            copy.shape, copy.dtype, copy.code, copy.lasti = record.shape, record.dtype, record.code, record.lasti
+            copy.cell, copy.version, copy.notes = record.cell, record.version, record.notes
+            copy.inputs = tuple(copies.get(link, link) if type(link) is Record else link for link in record.inputs)
+            block = record.array
+            copy.array = buffers.of(array_of(record))
+            if type(block) is Block:
+                if block not in blocks:
+                    is_bounded = budget is not None and block.limit is not None
+                    blocks[block] = Block(self if is_bounded else None, block.is_shared)
+                if copy.array is None:
+                    copy.array = blocks[block]
+                else:
+                    blocks[block].drop(copy)
+        self.records = [copies[record] for record in records]
+        self.kept_bytes = self.count.live
+        # What the program holds besides, and what else records hold, stays.
+        self.count.live += max(0, scope.account.buffers.live - buffers.known)
+
+    def hold(self, array: object) -> None:
+        """Do nothing: a buffer counts itself."""
+
+    def room(self) -> float:
+        """Return how many bytes more may be held, beside cotangents."""
+        assert self.budget is not None
+        return self.budget - (self.count.live - self.count.moved)
+
+    def decide(self, reader: Record, room: float) -> float:
+        """Note how much is used."""
+        self.decisions.setdefault(reader.index, []).append(room)
+        return room
+
+    def size(self, record: Record) -> int:
+        """Return the bytes that a record's output takes: none if it is a view."""
+        return self.scope.account.size(record)
+
+    def exceed(self, record: Record, missing: float) -> None:
+        """Leave it: the peak decides."""
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that were held at once."""
+        return self.count.peak
+
+    def run(self) -> "Walk":
+        """Walk backward, once; count what is held and what runs again."""
+        try:
+            self._run()
+            return self
+        finally:
+            # Blocks in the copies refer to the walk. Without this, they would live until garbage is collected, and be
+            # taken for records of the program.
+            self.records = []
+            self.originals = {}
+
+    def _run(self) -> None:
+        cotangents: dict[Record, Any] = {}
+        kept: list[Any] = []
+        restorer = Restorer(self.records, cotangents, self._remake)
+        inner = {link for record in self.records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
+        self.count.peak = self.count.live
+        for record in self.records:
+            g = cotangents.pop(record, None)
+            if g is None:
+                if record in inner:  # Nothing flows to it.
+                    continue
+                g = _Cotangent(self.count, record)
+            if not isinstance(g, list) and self.originals[record] in self.backward.keeps:
+                kept.append(g)
+                g.stay()
+            for needed in _reads(record):
+                if type(needed) is Record and not needed.is_kept:
+                    restorer.restore(needed, record, g)
+            for position, link in enumerate(record.inputs):
+                if type(link) is Record and record.needs >> position & 1:
+                    self._pass_on(record, position, link, g, cotangents)
+            if self.peak > self.most:
+                break
+            restorer.drop(record)
+            if self.backward.frees:
+                record.array = None
+                record.cell = FREED
+
+    def _pass_on(self, record: Record, position: int, link: Record, g: Any, cotangents: dict[Record, Any]) -> None:
+        """Give an input the cotangent that a record's rule makes of its own: new, or the same memory."""
+        if record.op is PICK:
+            cotangents.setdefault(link, []).append(g)
+            return
+        before = cotangents.get(link)
+        back = Back.OWN if isinstance(g, list) or before is not None else back_of(record, position)
+        if back is Back.SHARED:
+            cotangents[link] = g if getattr(record.op.pull(position), "function", None) is same else _View(g)
+        elif back is Back.REPEATED:
+            cotangents[link] = _View(_Cotangent(self.count, record))
+        # A sum is made in place if nobody else holds what it is added to, and that is no view.
+        elif before is None or sys.getrefcount(before) != KEPT or isinstance(before, _View):
+            cotangents[link] = _Cotangent(self.count, link)
+
+    def _remake(self, records: Sequence[Record], wanted: set[Record], alive: Made) -> Made:
+        return remake(records, wanted, alive, self._run_again)
+
+    def _run_again(self, record: Record, made: Made) -> Any:
+        """Return what stands for the output of a record, and count that it runs again."""
+        self.recomputed += 1
+        self.seconds += self.scope.seconds.get(self.originals[record], 0.0)
+        is_several = isinstance(record.shape, list)
+        if not self.size(record) and record.inputs:
+            first = record.inputs[0]
+            base: Any = made.get(first, first.array) if type(first) is Record else _Buffer(self.count, 0)
+            if record.op is PICK:
+                assert record.params is not None
+                return base[record.params["position"]]
+            return (base,) * len(record.shape) if is_several else base
+        if is_several:
+            parts = zip(record.shape, record.dtype, strict=True)
+            return tuple(_Buffer(self.count, math.prod(shape) * dtype.itemsize) for shape, dtype in parts)
+        return _Buffer(self.count, record.made_bytes)
+
+
+def _arrays(array: Any) -> tuple[Any, ...]:
+    """Return the arrays that there are for a record: none, one or several."""
+    return () if array is None else array if isinstance(array, tuple) else (array,)
+
+
+class _Buffers:
+    """What stands for the arrays that records keep: one for each buffer, however many arrays are views of it."""
+
+    def __init__(self, scope: Dropping, records: Sequence[Record], count: _Count) -> None:
+        self._account = scope.account
+        self._count = count
+        self._made: dict[int, _Buffer] = {}
+        #: The memory of leaves, which does not count.
+        self._outside = {
+            id(buffer_of(link.array)) for record in records for link in record.inputs if isinstance(link, Value)
+        }
+        #: The bytes of those buffers that the account counts, too.
+        self.known = 0
+        kept = [array for record in records if record.is_kept for array in _arrays(record.array)]
+        found = [array for record in records if not record.is_kept for array in _arrays(array_of(record))]
+        ids = held_by_others(kept, found)
+        self.held = [self.of(array) for array in (*kept, *found) if id(buffer_of(array)) in ids]
+
+    def of(self, array: Any) -> Any:
+        """Return what stands for an array, or for each of several; None for none."""
+        if array is None:
+            return None
+        if isinstance(array, tuple):
+            return tuple(map(self.of, array))
+        buffer = buffer_of(array)
+        if id(buffer) not in self._made:
+            is_known = array in self._account.buffers
+            counts = is_known or id(buffer) not in self._outside
+            self._made[id(buffer)] = _Buffer(self._count, buffer.nbytes if counts else 0)
+            self.known += buffer.nbytes if is_known else 0
+        return self._made[id(buffer)]
+
+
+def _reads(record: Record) -> Iterator[Any]:
+    """Yield what the rules of a record read, in the order in which they do."""
+    op = record.op
+    tracked = [i for i in range(len(record.inputs)) if record.needs >> i & 1]
+    for rule in [op.joint] if op.joint is not None else [op.pull(i) for i in tracked]:
+        for kind, key in rule.reads if isinstance(rule, Rule) else ():
+            if kind is Reads.OPERAND:
+                yield record.inputs[key]
+            elif kind is Reads.OPERANDS:
+                yield from record.inputs
+            elif kind is Reads.OUT:
+                yield record
+
+
+def back_of(record: Record, position: int) -> Back:
+    """Return which memory the cotangent of a record's input takes."""
+    link, rule = record.inputs[position], record.op.pull(position)
+    if record.dtype != link.dtype or not isinstance(rule, Rule):
+        return Back.OWN
+    if rule.function is same:
+        return Back.SHARED if record.shape == link.shape else Back.OWN
+    back = record.op.facts.back
+    if isinstance(back, Back):
+        return back
+    argument = record.op.arguments[0 if record.op.is_variadic else position]
+    return back(argument, link.shape, **(record.params or {}))

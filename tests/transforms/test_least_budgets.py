@@ -1,0 +1,222 @@
+"""The least memory budget: what is named is enough and not much more than that, and more is not refused."""
+
+import re
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.core.op import Op
+from numtape.insight.activations import Activations
+from numtape.testing import op_checks
+
+WEIGHTS = [nt.randn(32, 32, rng=i, requires_grad=True) for i in range(12)]
+X = nt.randn(64, 32, rng=0)
+
+
+def run(program, budget=None, strategy="auto", **how):
+    """Return the gradients and the peak of a program's forward and backward, in bytes as the budget is."""
+    config = budget and nt.CheckpointConfig(strategy, checkpoint_every_n=4, memory_budget_mb=budget / 2**20)
+    with Activations() as held:
+        with nt.GradientTape(checkpoint=config) as tape:
+            loss = program()
+        gradients = tape.backward(loss, **how)
+    found = [gradients[w].numpy(copy=True) for w in WEIGHTS if w in gradients]
+    for weight in WEIGHTS:
+        weight.grad = None
+    return found, held.peak
+
+
+def least_named(error):
+    """Return the bytes that an error names as the least that would do."""
+    return float(re.search(r"takes? ([\d.]+) MB", str(error))[1]) * 2**20
+
+
+def dense():
+    values = [X]
+    for i in range(6):
+        values.append(nt.tanh(nt.concatenate(values, axis=1) @ nt.concatenate(WEIGHTS[: i + 1]) * 0.1))
+    return (values[-1] ** 2).mean()
+
+
+def recurrent():
+    h, total = nt.zeros(64, 32), 0.0
+    for _ in range(20):
+        h = nt.tanh(X @ WEIGHTS[0] * 0.2 + h @ WEIGHTS[1] * 0.2)
+        total = total + (h * h).mean()
+    return total
+
+
+def residual():
+    values = [X]  # All of them are held.
+    for w in WEIGHTS:
+        values.append(values[-1] + nt.gelu(values[-1] @ w * 0.1))
+    return (values[-1] ** 2).mean()
+
+
+def rewritten():
+    h = X @ WEIGHTS[0]
+    for w in WEIGHTS[1:8]:
+        z = nt.tanh(h @ w * 0.2) * 1.5
+        z[:10] *= 2.0
+        z += h * 0.1
+        h = z
+    return (h * h).mean()
+
+
+def widened():
+    h = X
+    for w in WEIGHTS * 2:
+        h = nt.tanh(h @ w * 0.2)
+    h = nt.tanh(h @ nt.concatenate(WEIGHTS, axis=1))  # Much more than any value before it.
+    return (h * h).mean()
+
+
+PROGRAMS = [dense, recurrent, residual, rewritten, widened]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "full", "block", "selective"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_least_that_is_named_is_enough_and_more_is_never_refused(program, strategy):
+    expected, plain = run(program)
+    accepted, named = [], []
+    for budget in plain * np.arange(0.1, 1.1, 0.05):
+        try:
+            found, peak = run(program, budget, strategy)
+        except nt.errors.MemoryBudgetError as error:
+            named.append((budget, least_named(error)))
+        else:
+            accepted.append(budget)
+            assert peak <= 1.03 * budget
+            np.testing.assert_array_equal(found, expected)
+    assert all(budget < min(accepted) for budget, _ in named)
+    for budget, least in named:
+        assert budget < least <= 1.05 * min(accepted)
+    for least in {least for _, least in named}:
+        assert run(program, least, strategy)[1] <= 1.03 * least
+
+
+def test_a_forward_that_exceeds_a_budget_names_what_the_whole_program_takes():
+    errors = []
+    for budget in (10.0, 10_000.0, 20_000.0):
+        with pytest.raises(nt.errors.MemoryBudgetError, match="forward and backward take") as caught:
+            run(recurrent, budget)
+        errors.append(least_named(caught.value))
+    assert len(set(errors)) == 1
+
+
+def test_no_backward_runs_where_the_forward_has_exceeded_the_budget():
+    def program():
+        loss = recurrent()
+        with pytest.raises(nt.errors.MemoryBudgetError, match="nothing was kept since, and there is no backward"):
+            loss.backward()
+        return loss
+
+    with pytest.raises(nt.errors.MemoryBudgetError, match="forward and backward take"):
+        run(program, 1000.0)
+
+
+def test_an_error_in_the_program_is_not_hidden_by_one_about_the_budget():
+    with pytest.raises(ZeroDivisionError):
+        run(lambda: recurrent() / (1 // 0), 1000.0)
+
+
+def test_a_long_chain_takes_little_and_is_not_run_again_too_often():
+    x = nt.tensor(np.linspace(0, 1, 1000), requires_grad=True)
+
+    def chain():
+        h = x
+        for _ in range(500):
+            h = nt.sin(h)
+        return (h * h).mean()
+
+    config = nt.CheckpointConfig(memory_budget_mb=20 * x.nbytes / 2**20)
+    with nt.GradientTape(checkpoint=config) as tape:
+        loss = chain()
+    plan = tape.checkpoint_plan(loss)
+    assert plan.recomputed <= 8 * 500
+    with pytest.raises(nt.errors.MemoryBudgetError) as caught:
+        run(chain, 3 * x.nbytes)
+    assert least_named(caught.value) <= 12 * x.nbytes
+
+
+def test_ops_that_say_how_much_they_will_give_are_right():
+    seen = set()
+    for entry in op_checks.entries():
+        if isinstance(entry, Op) and entry.facts.size is not None:
+            for sample in op_checks.samples(entry):
+                case = op_checks.case_of(entry, sample)
+                shapes = [np.shape(x) for x in case.operands]
+                (out,) = case.values(case.operands)
+                assert entry.facts.size(*shapes, **sample.params) == np.size(out)
+                seen.add(entry.name)
+    assert seen == {"matmul", "linear", "conv"}
+
+
+def test_where_an_output_was_not_foreseen_the_least_that_is_named_is_enough_all_the_same():
+    def program():
+        h = X
+        for w in WEIGHTS * 2:
+            h = nt.tanh(h @ w * 0.2)
+        return nt.repeat(h, 10, axis=0).sum()
+
+    _, plain = run(program)
+    for share in (0.01, 0.3, 0.6):
+        with pytest.raises(nt.errors.MemoryBudgetError) as caught:
+            run(program, share * plain)
+        least = least_named(caught.value)
+        assert share * plain < least <= 1.2 * plain
+        assert run(program, least)[1] <= 1.03 * least
+    assert re.search(r"at .*repeat.* of values are alive at once", str(caught.value))
+
+
+def test_gradients_of_intermediates_are_planned_for():
+    def chain():
+        h = X @ WEIGHTS[0]
+        for _ in range(30):
+            h = nt.sin(h)
+        return (h * h).mean()
+
+    expected, plain = run(chain, keep="all")
+    with pytest.raises(nt.errors.MemoryBudgetError) as caught:
+        run(chain, 0.3 * plain, keep="all")
+    least = least_named(caught.value)
+    assert least <= 1.01 * plain
+    found, peak = run(chain, least, keep="all")
+    np.testing.assert_array_equal(found, expected)
+    assert peak <= 1.03 * least
+    assert run(chain, 0.3 * plain)[1] <= 1.03 * 0.3 * plain
+
+    with nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=0.3 * plain / 2**20)) as tape:
+        loss = chain()
+    assert tape.checkpoint_plan(loss).peak_bytes <= 1.03 * 0.3 * plain
+    with pytest.raises(nt.errors.MemoryBudgetError, match="a backward over 33 records takes"):
+        tape.checkpoint_plan(loss, keep="all")
+    with pytest.raises(
+        nt.errors.ArgumentError, match='checkpoint_plan: keep is \'some\'; it must be "leaves" or "all"'
+    ):
+        tape.checkpoint_plan(loss, keep="some")
+
+
+def test_gradients_by_intermediates_are_planned_for():
+    with nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=12 * X.nbytes / 2**20)) as tape:
+        values = [X @ WEIGHTS[0]]
+        for _ in range(8):
+            values.append(nt.sin(values[-1]))
+        loss = (values[-1] ** 2).mean()
+    with pytest.raises(nt.errors.MemoryBudgetError, match="takes"):
+        tape.gradient(loss, values)
+
+
+def test_a_backward_that_is_recorded_is_said_to_exceed_the_budget():
+    x = nt.tensor(np.linspace(0, 1, 1000), requires_grad=True)
+    with nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=0.2)) as tape:
+        loss = nt.sin(nt.exp(x)).sum()
+    with pytest.warns(UserWarning, match="memory_budget_mb: this backward is recorded") as caught:
+        gradients = tape.backward(loss, create_graph=True)
+    assert [str(warning.message) for warning in caught] == [
+        "memory_budget_mb: this backward is recorded, to be differentiated again; what its own graph holds is not "
+        "bounded by the budget."
+    ]
+    assert caught[0].filename == __file__
+    assert gradients[x].node is not None
