@@ -15,7 +15,7 @@ import numpy as np
 from .._typing import NDArray
 from .record import Record
 
-#: How often each record of a run is run again at most, on average: less memory than that takes is not worth the time.
+#: How often the records of a run are to be run again at most, on average: less memory is not worth more time.
 _MOST_AGAIN = 12
 
 

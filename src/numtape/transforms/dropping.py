@@ -149,7 +149,7 @@ class Dropping(Scope):
     def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Take the time of an op, for the plan's prediction; make room for what it is known to give."""
         if self.budget is not None:
-            self._foreseen = _foreseen(op, arrays, params)
+            self._foreseen = _foresee(op, arrays, params)
             while self.account.room() < self._foreseen and self.thin():
                 pass
         start = time.perf_counter()
@@ -325,7 +325,7 @@ class Dropping(Scope):
         self.account.least = max(self.account.least, before)
 
 
-def _foreseen(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> int:
+def _foresee(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> int:
     """Return the bytes that an op will give, where that is known before: if it is elementwise, joins, or says so."""
     given = [array for array in arrays if isinstance(array, np.ndarray)]
     if op.is_variadic and op.facts.structure is Structure.MOVES:
