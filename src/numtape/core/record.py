@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import numpy as np
 
-from .._typing import Dtype, NDArray, Shape
+from .._typing import Dtype, Shape
 from ..kernels.views import extent
 from .context import Cell
 from .value import Stamp, Value
