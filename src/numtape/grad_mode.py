@@ -147,17 +147,25 @@ class set_grad_enabled:
         if not isinstance(mode, bool | np.bool_):
             raise OperandError(f"set_grad_enabled: mode is {mode!r}; it must be True or False.")
         self._grad = bool(mode)
-        self._before = current().grad
+        self._entered = entered(grad=self._grad)
+        #: The mode before this object was made; None once that is back, since a block or a function has the new one.
+        self._before: bool | None = current().grad
         change(grad=self._grad)
 
-    def __enter__(self) -> None:
-        """Do nothing: the mode was set when the object was made."""
+    def _take_back(self) -> None:
+        if self._before is not None:
+            change(grad=self._before)
+            self._before = None
 
-    def __exit__(self, *exc: object) -> None:
-        change(grad=self._before)
+    def __enter__(self) -> None:
+        self._take_back()
+        self._entered.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        self._entered.__exit__(*exc)
 
     def __call__(self, function: F) -> F:
-        change(grad=self._before)
+        self._take_back()
         return decorated("set_grad_enabled", function, lambda: entered(grad=self._grad))
 
 

@@ -150,6 +150,8 @@ class Recording:
             # Left before a scope inside of it, whose state lists this tape as well.
             if entry is not None and entry.note and self._tape in current().tapes:
                 self._stop()
+            if not self._entered.is_open and not self._is_started:
+                self._tape.is_ended = True  # Also for tasks that were started inside, and go on.
         if kind is None:
             self._check_recorded()
 

@@ -61,9 +61,11 @@ _square = runner(ops.square)
 
 def _power(self: Any, exponent: Any, modulus: None = None) -> Any:
     """Return ``self ** exponent``; squares are an op of their own, since they are common and cheaper."""
+    if modulus is not None:
+        return NotImplemented
     if type(exponent) is int and exponent == 2:
         return _square(self, None)
-    return ops.pow(self, exponent) if modulus is None and is_operand(exponent) else NotImplemented
+    return ops.pow(self, exponent) if is_operand(exponent) else NotImplemented
 
 
 class Tensor(Members, WritingMembers):
@@ -112,6 +114,7 @@ class Tensor(Members, WritingMembers):
     __ipow__ = _in_place(ops.pow)
     __matmul__ = _operator(ops.matmul)
     __rmatmul__ = _swapped(ops.matmul)
+    __imatmul__ = _in_place(ops.matmul)
     __eq__ = _operator(ops.equal)
     __ne__ = _operator(ops.not_equal)
     __lt__ = _operator(ops.less)
@@ -120,10 +123,13 @@ class Tensor(Members, WritingMembers):
     __ge__ = _operator(ops.greater_equal)
     __and__ = _operator(ops.bitwise_and)
     __rand__ = _swapped(ops.bitwise_and)
+    __iand__ = _in_place(ops.bitwise_and)
     __or__ = _operator(ops.bitwise_or)
     __ror__ = _swapped(ops.bitwise_or)
+    __ior__ = _in_place(ops.bitwise_or)
     __xor__ = _operator(ops.bitwise_xor)
     __rxor__ = _swapped(ops.bitwise_xor)
+    __ixor__ = _in_place(ops.bitwise_xor)
     __invert__ = ops.bitwise_not
     __round__ = ops.round
     __getitem__ = ops.getitem

@@ -229,3 +229,26 @@ def test_losses_take_by_position_what_pytorch_takes_there_or_raise():
     ):
         with pytest.raises(NumtapeError):
             call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: x.sum(0, axis=1), "sum: argument 'axis' was given twice."),
+        (lambda x: x.sum(0, dim=1), "sum: argument 'axis' was given twice, the second time as 'dim'."),
+        (lambda x: nt.leaky_relu(x, 0.1, negative_slope=0.5), "leaky_relu: argument 'negative_slope' was given twice."),
+        (lambda x: nt.concat([x, x], 0, dim=1), "concat: argument 'axis' was given twice, the second time as 'dim'."),
+        (lambda x: nt.take(x, [0], indices=[1]), "take: argument 'indices' was given twice."),
+        (
+            lambda x: nt.leaky_relu(x, np.ones(2)),
+            "leaky_relu: negative_slope is an array of shape (2,); it must be a number.",
+        ),
+        (lambda x: nt.elu(x, [1.0]), "elu: alpha is [1.0]; it must be a number."),
+        (lambda x: nt.tril(x, 1.5), "tril: k is 1.5; it must be an integer."),
+        (lambda x: nt.chunk(x, 1.5), "chunk: chunks is 1.5; it must be an integer."),
+    ],
+)
+def test_arguments_that_come_twice_or_are_no_numbers_are_named(call, message):
+    with pytest.raises(OperandError) as raised:
+        call(nt.ones((2, 3)))
+    assert str(raised.value) == message

@@ -179,3 +179,67 @@ def test_a_generator_that_is_closed_in_another_thread_does_not_outlive_the_scope
     assert nt.is_grad_enabled()
     np.testing.assert_array_equal((W * X).numpy(), [1.0, 4.0])
     assert (W * X).requires_grad
+
+
+def test_a_scope_in_a_task_puts_back_what_it_found_though_the_scopes_around_the_task_were_left():
+    async def child(seen, may_go_on):
+        seen.append(nt.is_grad_enabled())
+        await may_go_on.wait()
+        with nt.enable_grad():
+            pass
+        nt.grad(lambda x: x * x)(1.0)
+        seen.append(nt.is_grad_enabled())
+
+    async def main():
+        seen, may_go_on = [], asyncio.Event()
+        with nt.no_grad():
+            task = asyncio.create_task(child(seen, may_go_on))
+            await asyncio.sleep(0)
+        may_go_on.set()
+        await task
+        return seen
+
+    assert asyncio.run(main()) == [False, False]
+    assert nt.is_grad_enabled()
+
+
+def test_a_task_records_nothing_on_a_tape_that_was_left():
+    async def child(tape, may_go_on):
+        await may_go_on.wait()
+        W * 2.0
+        return len(tape)
+
+    async def main():
+        may_go_on = asyncio.Event()
+        with nt.Tape() as tape:
+            task = asyncio.create_task(child(tape, may_go_on))
+            await asyncio.sleep(0)
+            kept = W * 3.0
+        may_go_on.set()
+        return await task, len(tape), kept
+
+    assert asyncio.run(main())[:2] == (1, 1)
+
+
+def test_set_grad_enabled_is_for_its_block_alone():
+    async def evaluate():
+        with nt.set_grad_enabled(False):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    async def train(seen):
+        await asyncio.sleep(0)
+        seen.append(nt.is_grad_enabled())
+
+    async def main():
+        seen = []
+        await asyncio.gather(evaluate(), train(seen), evaluate())
+        return seen
+
+    assert asyncio.run(main()) == [True]
+    assert nt.is_grad_enabled()
+    off = nt.set_grad_enabled(False)
+    for _ in range(2):
+        with off:
+            assert not nt.is_grad_enabled()
+        assert nt.is_grad_enabled()

@@ -134,3 +134,47 @@ def test_class_weights_stay_what_they_are_beside_integers():
     scores, classes, weight = np.array([[0, 1, 1], [1, 1, -2]]), [2, 0], np.array([0.5, 1.0, 2.0])
     for loss in (nt.nll_loss, nt.cross_entropy_loss):
         assert loss(scores, classes, weight) == pytest.approx(loss(scores.astype(float), classes, weight), rel=1e-6)
+
+
+def test_tile_and_meshgrid_copy():
+    w = nt.tensor([1.0, 2.0])
+    made = [nt.tile(w, (2, 1)), nt.tile(w, 1), nt.tile(w, 2), *nt.meshgrid(w, w), *nt.meshgrid(w, w, sparse=True)]
+    before = [x.tolist() for x in made]
+    w -= 0.5
+    assert [x.tolist() for x in made] == before
+    made[0] += 1.0
+    assert np.shares_memory(nt.meshgrid(w, w, copy=False)[0].numpy(), w.numpy())
+
+
+def test_floats_in_lists_keep_their_digits_in_grids():
+    x = nt.tensor([1.0], dtype="float64")
+    assert nt.meshgrid(x, [0.1])[1].item() == 0.1
+    assert nt.atleast_1d(x, [0.1])[1].item() == 0.1
+
+
+def test_operators_of_bits_and_products_write_in_place():
+    mask = nt.tensor([True, True, True])
+    part = mask[:2]
+    part &= [False, True]
+    assert mask.tolist() == [False, True, True]
+    numbers = same = nt.tensor([5, 3])
+    numbers ^= 1
+    numbers |= 8
+    assert same.tolist() == [12, 10]
+    w = nt.tensor(np.eye(2), requires_grad=True)
+    product = same = w * 1.0
+    product @= np.ones((2, 2))
+    assert same.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    product.sum().backward()
+    assert w.grad.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+def test_powers_have_no_modulus():
+    for exponent in (2, 3):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            pow(nt.tensor([5.0]), exponent, 7)
+
+
+def test_numpys_integers_are_seeds_and_arrays_are_orders_of_axes():
+    assert nt.rand(2, rng=np.int64(3)).tolist() == nt.rand(2, rng=3).tolist()
+    assert nt.ones((2, 3)).transpose(np.array([1, 0])).shape == (3, 2)

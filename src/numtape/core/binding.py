@@ -4,6 +4,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -44,19 +45,24 @@ def bind_params(op: Op, args: tuple[Any, ...], given: dict[str, Any]) -> dict[st
     """Return the static parameters, by name, complete with defaults. The one place that knows other spellings."""
     defaults, kinds = op.defaults, op.kinds
     params = defaults.copy()
+    by_position: tuple[str, ...] = ()
     if args:
         if len(args) > op.positional:
             raise _too_many(op, args)
-        params.update(zip(params, args, strict=False))
+        by_position = tuple(params)[: len(args)]
+        params.update(zip(by_position, args, strict=True))
     for name, value in given.items():
+        spelled = name
         if name not in params:
             spelled = _AXIS_SPELLINGS.get(name, name)
+            if name in op.arguments:
+                raise OperandError(f"{op.name}: argument {name!r} was given twice.")
             if spelled not in params:
                 raise _unknown(op.name, name, (*op.arguments, *params, *(("out",) if op.is_elementwise else ())))
-            if spelled in given:
-                raise OperandError(f"{op.name}: argument {spelled!r} was given twice, the second time as {name!r}.")
-            name = spelled
-        params[name] = value
+        if spelled in by_position or (spelled != name and spelled in given):
+            as_name = f", the second time as {name!r}" if spelled != name else ""
+            raise OperandError(f"{op.name}: argument {spelled!r} was given twice{as_name}.")
+        params[spelled] = value
     if "axis" in params:
         params["axis"] = plain_axis(op.name, params["axis"])
     for name, default in defaults.items():
@@ -96,8 +102,12 @@ def as_kind(title: str, name: str, value: Any, kind: type) -> Any:
         if getattr(value, "dtype", None) == np.bool_ and not np.ndim(value):
             return bool(value)
         raise OperandError(f"{title}: {name} is {_shown(value)}; it must be True or False.{_hint(value)}")
-    if type(value) in _BOOLS or isinstance(value, str) or value is None:
-        raise OperandError(f"{title}: {name} is {value!r}; it must be {'an integer' if kind is int else 'a number'}.")
+    is_number = isinstance(value, Real if kind is float else Integral) or (
+        getattr(value, "shape", None) == () and value.dtype.kind in ("iuf" if kind is float else "iu")
+    )
+    if not is_number or type(value) in _BOOLS:
+        wanted = "an integer" if kind is int else "a number"
+        raise OperandError(f"{title}: {name} is {_shown(value)}; it must be {wanted}.")
     return value
 
 

@@ -258,12 +258,12 @@ class Thread:
 class Entry:
     """A block that was entered."""
 
-    __slots__ = ("is_open", "note", "owner")
+    __slots__ = ("is_lost", "note", "owner")
 
     #: What the block is of; None outside of all blocks.
     owner: "entered | None"
-    #: Whether it has not been left.
-    is_open: bool
+    #: Whether it was left in another context than it was entered in.
+    is_lost: bool
     #: What its owner wants to know when it is left.
     note: Any
 
@@ -301,7 +301,7 @@ class State:
         #: That of the block that made this state.
         self.entry = Entry()
         self.entry.owner = None
-        self.entry.is_open = True
+        self.entry.is_lost = False
 
     def _replace(self, changes: dict[str, Any]) -> "State":
         state = State.__new__(State)
@@ -355,12 +355,31 @@ def settle(state: State) -> None:
         tape.settle()
 
 
+def _left(state: State, entry: Entry) -> State:
+    """Return the state after a block was left: that outside of it, or one like `state` with a way out past it."""
+    if entry is state.entry and state.outer is not None:
+        return state.outer
+    inside: list[State] = []
+    place: State | None = state
+    while place is not None and place.entry is not entry:
+        inside.append(place)
+        place = place.outer
+    if place is None or place.outer is None:
+        # A generator is closed elsewhere than where it entered: whoever comes to its state goes on.
+        entry.is_lost = True
+        return state
+    outside = place.outer
+    for each in reversed(inside):
+        outside = each._replace({"outer": outside})
+    return outside
+
+
 class entered:
     """Run a block in a state with `changes`: ``with entered(grad=False): ...``. Can be entered again and again.
 
-    Threads and tasks may share it: the entry to leave is looked for in the current state. Leaving takes the state back
-    to that of the innermost scope that was not left. So a generator that holds a scope and ends after scopes around it
-    does not bring their states back.
+    Threads and tasks may share it: the entry to leave is looked for in the current state. Leaving goes back to the
+    state that the block was entered in, also if blocks around it were left meanwhile in another context. In this one a
+    block may be left before those inside of it, as generators do: the states of these then end where it began.
     """
 
     __slots__ = ("_entries", "changes")
@@ -379,7 +398,7 @@ class entered:
         inner.outer = outer
         inner.entry = entry = Entry()
         entry.owner = self
-        entry.is_open = True
+        entry.is_lost = False
         entry.note = note
         self._entries[entry] = None
         _STATE.set(inner)
@@ -398,12 +417,11 @@ class entered:
             if state.tapes and kind is None:
                 settle(state)  # Rules may raise, and enter scopes of their own: this one is left after them.
         finally:
-            last = state.entry
-            entry = last if last.owner is self and last.is_open else self.innermost()
+            entry = state.entry if state.entry.owner is self else self.innermost()
             if entry is not None:
-                entry.is_open = False
                 self._entries.pop(entry, None)
-            while not state.entry.is_open and state.outer is not None:
+                state = _left(state, entry)
+            while state.entry.is_lost and state.outer is not None:
                 state = state.outer
             _STATE.set(state)
 
@@ -411,10 +429,9 @@ class entered:
         """Return the entry that would be left now; None if none is open."""
         state: State | None = current()
         while state is not None:
-            if state.entry.owner is self and state.entry.is_open:
+            if state.entry.owner is self:
                 return state.entry
             state = state.outer
-        # A generator is closed elsewhere than where it entered: that does not come back here.
         return next(reversed(self._entries), None)
 
     @property

@@ -1,6 +1,7 @@
 """A random stream: a key and a counter. Random ops record both, so that they can be computed again exactly."""
 
 import os
+from numbers import Integral
 from typing import Any
 
 from ..errors import ArgumentError, OperandError
@@ -76,7 +77,8 @@ def stream_of(rng: Any) -> Stream:
         return thread_stream()
     if isinstance(rng, Stream):
         return rng
-    if isinstance(rng, int) and not isinstance(rng, bool):
+    if isinstance(rng, Integral) and not isinstance(rng, bool):
+        rng = int(rng)
         if not -(2**255) <= rng < 2**255:
             raise ArgumentError(f"rng: the seed has {rng.bit_length()} bits; seeds have 255 at most.")
         return Stream(key_from(rng))

@@ -10,7 +10,7 @@ from ..core.binding import as_kind
 from ..core.context import current
 from ..core.declare import differentiable, face_of, linear
 from ..core.op import Op, Structure, same
-from ..core.value import Lifted, Value, wrap
+from ..core.value import Lifted, Value, array_of, wrap
 from ..core.write import link_version
 from ..dtypes import as_dtype, bfloat16, float64, is_float, widened
 from ..kernels.half_sums import rounded
@@ -104,6 +104,11 @@ def clone(x: Array, /) -> Array:
         array([1., 2.])
     """
     return x.copy()
+
+
+def own_memory(out: Array, x: Array) -> Array:
+    """Return what was made of `x` as a copy, unless it was copied on the way."""
+    return clone(out) if np.may_share_memory(array_of(out), array_of(x)) else out
 
 
 @linear(

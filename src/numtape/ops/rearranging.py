@@ -11,8 +11,9 @@ from ..core.declare import composed, face_of, linear
 from ..core.op import Back, Op, Structure
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
 from ..kernels.sums import add_reduce
+from .casting import own_memory
 from .samples import rejected, sample, values
-from .shapes import as_shape, axes_of, axis_of, broadcast_to, reshape, shape_of
+from .shapes import as_array, as_shape, axes_of, axis_of, broadcast_to, reshape, shape_of
 from .taking import take
 
 
@@ -255,7 +256,8 @@ def tile(x: Array, reps: int | tuple[int, ...]) -> Array:
         array([[1., 2., 1., 2.],
                [1., 2., 1., 2.]])
     """
-    shape, copies = shape_of(x), as_shape((reps,), "tile")
+    x = as_array(x)
+    shape, copies = x.shape, as_shape((reps,), "tile")
     if any(n < 0 for n in copies):
         raise ArgumentError(f"tile: the numbers of copies are {copies}; each is at least 0.")
     ndim = max(len(shape), len(copies))
@@ -264,4 +266,4 @@ def tile(x: Array, reps: int | tuple[int, ...]) -> Array:
     # Each axis becomes a pair (copies, length), repeated without copying and joined in one go.
     thin = reshape(x, tuple(n for length in shape for n in (1, length)))
     full = broadcast_to(thin, tuple(n for pair in zip(copies, shape, strict=True) for n in pair))
-    return reshape(full, tuple(m * n for m, n in zip(copies, shape, strict=True)))
+    return own_memory(reshape(full, tuple(m * n for m, n in zip(copies, shape, strict=True))), x)

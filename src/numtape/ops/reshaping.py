@@ -9,8 +9,9 @@ from .._typing import Array, Axis, Shape
 from ..core.declare import composed
 from ..core.value import Lifted, array_of
 from ..errors import ArgumentError, AxisError, ShapeError
+from .casting import own_memory
 from .samples import rejected, sample, values
-from .shapes import as_shape, axes_of, axis_of, broadcast_to, check_order, reshape, shape_of
+from .shapes import as_arrays, as_shape, axes_of, axis_of, broadcast_to, check_order, reshape, shape_of, without_lists
 
 
 @composed(
@@ -275,7 +276,7 @@ def atleast_1d(*arrays: Array) -> Array:
         >>> nt.atleast_1d(2.0)
         array([2.])
     """
-    parts = tuple(_at_least(x, 1) for x in arrays)
+    parts = tuple(_at_least(x, 1) for x in without_lists(*arrays))
     return parts[0] if len(parts) == 1 else parts
 
 
@@ -290,7 +291,7 @@ def atleast_2d(*arrays: Array) -> Array:
         >>> nt.atleast_2d(np.array([1.0, 2.0]))
         array([[1., 2.]])
     """
-    parts = tuple(_at_least(x, 2) for x in arrays)
+    parts = tuple(_at_least(x, 2) for x in without_lists(*arrays))
     return parts[0] if len(parts) == 1 else parts
 
 
@@ -328,7 +329,7 @@ def meshgrid(*arrays: Array, copy: bool = True, sparse: bool = False, indexing: 
 
     Args:
         arrays: one-dimensional coordinates.
-        copy: accepted and without effect; the results are never copied.
+        copy: False for views of the arrays, which cannot be written to.
         sparse: leave each result at length 1 along the other axes.
         indexing: "xy" makes the first coordinate vary along axis 1, "ij" along axis 0.
 
@@ -348,6 +349,7 @@ def meshgrid(*arrays: Array, copy: bool = True, sparse: bool = False, indexing: 
             ) from error
         if len(shape) > 1:
             raise ShapeError(f"meshgrid: array {i} has shape {shape}; coordinates have one axis.")
+    arrays = as_arrays(*arrays)
     ndim = len(arrays)
     places = [1, 0, *range(2, ndim)] if indexing == "xy" and ndim > 1 else list(range(ndim))
     lengths = [math.prod(shape_of(x)) for x in arrays]
@@ -358,4 +360,5 @@ def meshgrid(*arrays: Array, copy: bool = True, sparse: bool = False, indexing: 
         reshape(x, tuple(length if i == place else 1 for i in range(ndim)))
         for x, place, length in zip(arrays, places, lengths, strict=True)
     ]
-    return tuple(thin) if sparse else tuple(broadcast_to(x, tuple(full)) for x in thin)
+    grids = thin if sparse else [broadcast_to(x, tuple(full)) for x in thin]
+    return tuple(own_memory(grid, x) for grid, x in zip(grids, arrays, strict=True)) if copy else tuple(grids)

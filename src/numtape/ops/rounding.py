@@ -103,9 +103,7 @@ def trunc(x: Array, /) -> Array:
         sample(np.round(values(2, 3), 2) + 0.001, decimals=2),
         sample(_between(values(4, low=-50, high=50), 10.0), decimals=-1),
         sample(np.array([123, -456]), decimals=-2),
-        rejected(
-            OperandError, "round: decimals is 1.5; the number of decimals is an integer.", values(2), decimals=1.5
-        ),
+        rejected(OperandError, "round: decimals is 1.5; it must be an integer.", values(2), decimals=1.5),
     ),
 )
 def round(x: Array, /, decimals: int = 0) -> Array:
@@ -119,8 +117,6 @@ def round(x: Array, /, decimals: int = 0) -> Array:
         >>> nt.round(np.array([0.5, 1.5, 2.567]), decimals=1)
         array([0.5, 1.5, 2.6])
     """
-    if not isinstance(decimals, int | np.integer):
-        raise OperandError(f"round: decimals is {decimals}; the number of decimals is an integer.")
     return np.round(x, decimals)
 
 

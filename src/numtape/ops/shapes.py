@@ -334,7 +334,9 @@ def transpose(x: Array, *order: Any, axes: Any = None) -> Array:
         (3, 2, 4)
     """
     shape = shape_of(x)
-    if not order or order == (None,):
+    if len(order) == 1 and order[0] is not None:
+        return _permute(x, axes=as_shape(order, "transpose"))
+    if not order or order[0] is None:
         return _permute(x, axes=tuple(range(len(shape)))[::-1] if axes is None else as_shape((axes,), "transpose"))
     if len(order) == 2 and len(shape) >= 2:
         pair = tuple(axis_of("transpose", axis, shape) for axis in order)
