@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from .core.context import Scope
-from .core.graph import collect
+from .core.graph import Way, collect
 from .core.record import Record
 from .errors import OperandError
 
@@ -78,7 +78,9 @@ def plan_of(scope: "Dropping | None", records: Sequence[Record], frees: bool, ke
     return plan(Dropping() if scope is None else scope, Backward(records, frees, keeps))
 
 
-def prepare(scope: "Dropping", records: Sequence[Record], frees: bool, keeps: Set[Record], is_recorded: bool) -> None:
+def prepare(
+    scope: "Dropping", records: Sequence[Record], frees: bool, keeps: Set[Record], is_recorded: bool, way: Way
+) -> None:
     """Get ready for a backward over records, newest first, within a budget.
 
     Args:
@@ -87,17 +89,22 @@ def prepare(scope: "Dropping", records: Sequence[Record], frees: bool, keeps: Se
         frees: whether it frees what it passes.
         keeps: the records whose cotangents stay.
         is_recorded: whether it is recorded itself, for higher orders.
+        way: that to the sources that are wanted.
     """
     from .transforms.planning import prepare
     from .transforms.walking import Backward
 
-    prepare(scope, Backward(records, frees, keeps, is_recorded))
+    prepare(scope, Backward(records, frees, keeps, is_recorded, way))
 
 
-def check_budget(scope: "Dropping | None", records: Sequence[Record]) -> None:
-    """Raise if a forward, which has left some records, did not stay within a budget."""
+def check_budget(scope: "Dropping | None", records: Sequence[Record], keeps_all: bool) -> None:
+    """Raise if a forward, which has left some records, did not stay within a budget.
+
+    `keeps_all` says whether a backward is going to keep the cotangents of all intermediates.
+    """
     if scope is not None and scope.account.shortage is not None:
         from .transforms.planning import raise_shortage
         from .transforms.walking import Backward
 
-        raise_shortage(scope, Backward(collect(records)))
+        passed = collect(records)
+        raise_shortage(scope, Backward(passed, keeps=set(passed) if keeps_all else frozenset()))

@@ -20,7 +20,7 @@ from .core.gradients import (
     sweep,
     why_untracked,
 )
-from .core.graph import collect
+from .core.graph import Way, collect, graph_of, way_of
 from .core.marks import PLAIN, marks
 from .core.record import Record
 from .core.reverse import Cotangents, deliver
@@ -121,7 +121,7 @@ class Tape(TapeDerivatives):
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds, target_list)
-        self._prepare(target_list, False, {link_of(source) for source in source_list}, create_graph)
+        self._prepare(target_list, {link_of(source) for source in source_list}, False, False, create_graph)
         graph, scales = marks.search([link_of(target) for target in target_list], given)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(target_list, seeds, source_list, create_graph=create_graph, graph=graph)
@@ -200,7 +200,7 @@ class Tape(TapeDerivatives):
         create_graph = create_graph or self._is_differentiated(outer, [seed], [loss])
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
-        self._prepare([loss], free, None if self._keeps_all(keep) else set(), create_graph)
+        self._prepare([loss], None, free, self._keeps_all(keep), create_graph)
         graph, scales = marks.search([link_of(loss)], [gradient])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(
@@ -272,19 +272,24 @@ class Tape(TapeDerivatives):
         keeps = set(records) if self._keeps_all(keep) else set()
         return tape_scopes.plan_of(self._dropping, records, is_freeable(loss), keeps)
 
-    def _prepare(self, targets: Sequence[Value], frees: bool, keeps: set[Any] | None, is_recorded: bool) -> None:
+    def _prepare(
+        self, targets: Sequence[Value], sources: set[Any] | None, frees: bool, keeps_all: bool, is_recorded: bool
+    ) -> None:
         """Get ready for a backward within the tape's memory budget; raise if there is no way.
 
         Args:
             targets: where it starts.
+            sources: the links whose cotangents are wanted, None for those of all leaves.
             frees: whether it frees what it passes.
-            keeps: the links whose cotangents stay, None for all.
+            keeps_all: whether the cotangents of all intermediates stay.
             is_recorded: whether it is recorded itself.
         """
         self._check_entered("GradientTape")
         if self._dropping is not None and self._dropping.budget is not None:
-            records = collect([link_of(target) for target in targets])
-            tape_scopes.prepare(self._dropping, records, frees, set(records) if keeps is None else keeps, is_recorded)
+            graph = graph_of([link_of(target) for target in targets])
+            way: Way = (None, None) if sources is None else way_of(graph, sources)
+            keeps = set(graph[0]) if keeps_all else sources or set()
+            tape_scopes.prepare(self._dropping, graph[0], frees, keeps, is_recorded, way)
 
     def _keeps_all(self, keep: str) -> bool:
         """Say whether a backward keeps the cotangents of all intermediates."""
@@ -292,7 +297,7 @@ class Tape(TapeDerivatives):
 
     def _check_recorded(self) -> None:
         super()._check_recorded()
-        tape_scopes.check_budget(self._dropping, self._tape.records)
+        tape_scopes.check_budget(self._dropping, self._tape.records, self._keeps_all("leaves"))
 
     def backward_steps(self, loss: Any) -> Iterator[tuple[Record, Any, list[Any]]]:
         """Return the records of a loss's graph one by one, newest first, with the cotangents that came in and went out.

@@ -85,8 +85,9 @@ def test_values_that_the_program_holds_are_not_made_again(program, config):
     np.testing.assert_array_equal(found, gradient)
     # What crosses from one stretch to the next is kept besides, where there is no better place to end one.
     assert peak <= plain * (1.0 if config.strategy.value == "full" else 1.08)
-    # What a remade stretch takes while it runs is planned for, and not measured.
-    assert peak - 24 <= plan.peak_bytes <= 1.05 * peak
+    # What a remade stretch takes while it runs, and the cotangent that waits for it (8,000 bytes), which may have been
+    # copied by a reshape, are planned for, and not measured.
+    assert peak - 24 <= plan.peak_bytes <= 1.05 * peak + 8000
 
 
 @pytest.mark.parametrize("config", STRATEGIES, ids=str)
@@ -203,3 +204,67 @@ def test_cotangents_that_are_copies_are_planned_for_as_such(program, size):
         plan = tape.checkpoint_plan(loss)
         tape.backward(loss)
     assert plan.peak_bytes == pytest.approx(held.peak, rel=0.03)
+
+
+LAYERS = [nt.tensor(np.random.default_rng(i).standard_normal((32, 32)) / 6.0, requires_grad=True) for i in range(8)]
+
+
+def chain(x, budget=None, strategy="auto"):
+    """Return a tape and a loss, with a budget in bytes."""
+    config = budget and nt.CheckpointConfig(strategy, memory_budget_mb=budget / 2**20)
+    with nt.GradientTape(checkpoint=config) as tape:
+        h = x
+        for w in LAYERS:
+            h = nt.relu(h @ w) + 0.5
+        loss = (h * h).mean()
+    return tape, loss
+
+
+@pytest.mark.parametrize("sources", [slice(0, 1), slice(0, 8, 2), slice(3, 5)])
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9])
+def test_gradients_by_some_sources_stay_within_the_budget(sources, share, recwarn):
+    x = nt.tensor(np.random.default_rng(9).standard_normal((64, 32)))
+
+    def run(budget):
+        with Activations() as held:
+            tape, loss = chain(x, budget)
+            found = tape.gradient(loss, LAYERS[sources])
+        return [g.numpy(copy=True) for g in found], held.peak
+
+    expected, plain = run(None)
+    found, peak = run(plain * share)
+    assert peak <= 1.05 * plain * share
+    assert not recwarn.list
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_gradients_of_intermediates_that_have_to_be_copied_are_planned_for():
+    x = nt.tensor(np.ones((256, 64)), requires_grad=True)
+
+    def run(budget):
+        config = budget and nt.CheckpointConfig("auto", memory_budget_mb=budget / 2**20)
+        with Activations() as held:
+            with nt.GradientTape(checkpoint=config) as tape:
+                h = (x * 1.0).reshape(256, 8, 8).transpose(0, 2, 1).reshape(256, 64) * 1.0
+                loss = (h * h).mean()
+            tape.backward(loss, keep="all")
+        return held.peak
+
+    plain = run(None)
+    for share in (0.7, 0.8, 0.9, 1.0):
+        try:
+            assert run(plain * share) <= 1.05 * plain * share
+        except nt.errors.MemoryBudgetError:
+            assert share < 1.0
+
+
+@pytest.mark.filterwarnings("ignore:memory_budget_mb")
+@pytest.mark.parametrize("strategy", ["auto", "full", "selective"])
+def test_jacobians_may_be_taken_of_what_was_dropped(strategy):
+    x = nt.tensor(np.random.default_rng(9).standard_normal((4, 32)))
+
+    def jacobian(budget):
+        tape, loss = chain(x, budget, strategy)
+        return tape.jacobian(loss, LAYERS[0]).numpy(copy=True)
+
+    assert np.array_equal(jacobian(5000), jacobian(None))

@@ -16,7 +16,7 @@ from .buffers import buffer_of
 from .context import FREED
 from .recompute import Made, missing, remake, value
 from .record import Block, Limit, Record
-from .value import Value
+from .value import array_of
 
 #: What may be put back before the sweep needs it, as a share of what the records keep.
 _AHEAD = 0.05
@@ -166,5 +166,5 @@ def _bytes_of(moved: list[Any]) -> int:
 
 def _buffer_of(part: Any) -> Any:
     """Return what holds the memory of a cotangent: of an array, a tensor, or what stands for one in a plan."""
-    part = part.array if isinstance(part, Value) else part
+    part = array_of(part)
     return buffer_of(part) if isinstance(part, np.ndarray) else getattr(part, "base", part)

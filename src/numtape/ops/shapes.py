@@ -147,7 +147,7 @@ def _reshape_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], par
 
 @linear(
     transposes={"x": lambda g, x_shape: g.reshape(x_shape)},
-    back=Back.SHARED,
+    back=Back.RESHAPED,
     structure=Structure.MOVES,
     native_half=True,
     aliases=True,

@@ -9,6 +9,7 @@ from typing import Any
 from ..core.apply import PICK
 from ..core.buffers import buffer_of, held_by_others
 from ..core.context import FREED
+from ..core.graph import Way
 from ..core.op import Back, Reads, Rule, same
 from ..core.recompute import Made, array_of, remake
 from ..core.record import Block, Record
@@ -31,6 +32,8 @@ class Backward:
     keeps: Set[Record] = frozenset()
     #: Whether it is recorded itself, for higher orders.
     is_recorded: bool = False
+    #: The way to the sources that are wanted, in the records.
+    way: Way = (None, None)
 
 
 class _Count:
@@ -82,10 +85,12 @@ class _Cotangent(_Buffer):
 class _View:
     """Stands for a cotangent that is a view of another: nothing is added to it in place."""
 
-    __slots__ = ("base",)
+    __slots__ = ("base", "is_in_order")
 
-    def __init__(self, of: "_Cotangent | _View") -> None:
+    def __init__(self, of: "_Cotangent | _View", is_in_order: bool = False) -> None:
         self.base: _Cotangent = of.base if isinstance(of, _View) else of
+        #: Whether its elements lie one after the other, so that another shape is a view as well.
+        self.is_in_order = is_in_order
 
     def stay(self) -> None:
         """Be asked for, and so held to the end."""
@@ -182,6 +187,7 @@ class Walk:
         kept: list[Any] = []
         restorer = Restorer(self.records, cotangents, self._remake)
         inner = {link for record in self.records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
+        useful = self.backward.way[0]
         self.count.peak = self.count.live
         for record in self.records:
             g = cotangents.pop(record, None)
@@ -192,11 +198,15 @@ class Walk:
             if not isinstance(g, list) and self.originals[record] in self.backward.keeps:
                 kept.append(g)
                 g.stay()
-            for needed in _reads(record):
+            if useful is not None and self.originals[record] not in useful:
+                continue
+            positions = self._pulled(record)
+            for needed in _reads(record, positions):
                 if type(needed) is Record and not needed.is_kept:
                     restorer.restore(needed, record, g)
-            for position, link in enumerate(record.inputs):
-                if type(link) is Record and record.needs >> position & 1:
+            for position in positions:
+                link = record.inputs[position]
+                if type(link) is Record:
                     self._pass_on(record, position, link, g, cotangents)
             if self.peak > self.most:
                 break
@@ -205,6 +215,16 @@ class Walk:
                 record.array = None
                 record.cell = FREED
 
+    def _pulled(self, record: Record) -> list[int]:
+        """Return the positions of the operands to which a sweep pulls the cotangent of a record."""
+        tracked = [i for i in range(len(record.inputs)) if record.needs >> i & 1]
+        useful, wanted = self.backward.way
+        if useful is None or record.op.plans.get(record.needs) is None:  # As `reverse` does.
+            return tracked
+        known: dict[Any, Any] = self.originals
+        links = {i: known.get(record.inputs[i], record.inputs[i]) for i in tracked}
+        return [i for i, link in links.items() if link in useful or (wanted is not None and link in wanted)]
+
     def _pass_on(self, record: Record, position: int, link: Record, g: Any, cotangents: dict[Record, Any]) -> None:
         """Give an input the cotangent that a record's rule makes of its own: new, or the same memory."""
         if record.op is PICK:
@@ -212,7 +232,10 @@ class Walk:
             return
         before = cotangents.get(link)
         back = Back.OWN if isinstance(g, list) or before is not None else back_of(record, position)
-        if back is Back.SHARED:
+        if back is Back.RESHAPED:
+            is_in_order = not isinstance(g, _View) or g.is_in_order
+            cotangents[link] = _View(g, is_in_order) if is_in_order else _Cotangent(self.count, link)
+        elif back is Back.SHARED:
             cotangents[link] = g if getattr(record.op.pull(position), "function", None) is same else _View(g)
         elif back is Back.REPEATED:
             cotangents[link] = _View(_Cotangent(self.count, record))
@@ -279,11 +302,10 @@ class _Buffers:
         return self._made[id(buffer)]
 
 
-def _reads(record: Record) -> Iterator[Any]:
-    """Yield what the rules of a record read, in the order in which they do."""
+def _reads(record: Record, positions: Sequence[int]) -> Iterator[Any]:
+    """Yield what the rules of a record for some operands read, in the order in which they do."""
     op = record.op
-    tracked = [i for i in range(len(record.inputs)) if record.needs >> i & 1]
-    for rule in [op.joint] if op.joint is not None else [op.pull(i) for i in tracked]:
+    for rule in [op.joint] if op.joint is not None else [op.pull(i) for i in positions]:
         for kind, key in rule.reads if isinstance(rule, Rule) else ():
             if kind is Reads.OPERAND:
                 yield record.inputs[key]
