@@ -82,6 +82,21 @@ def test_any_layout_and_shape_is_converted(compiled):
         assert np.array_equal(ours, array.astype(np.float16))
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_a_transposed_array_is_converted_by_the_same_kernel_and_keeps_its_layout(dtype, compiled, monkeypatch):
+    array = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32).T
+    calls = []
+    kernel = llvm_conversion.kernel
+    monkeypatch.setattr(llvm_conversion, "kernel", lambda *types: calls.append(types) or kernel(*types))
+    half = halves.to_half(array, dtype)
+    assert calls == [(nt.float32, dtype)]
+    assert half.strides == array.astype(dtype).strides
+    assert np.array_equal(bits(half), bits(array.astype(dtype)))
+    back = halves.to_float32(half)
+    assert back.strides == array.strides
+    assert np.array_equal(back, half.astype(np.float32))
+
+
 def test_float64_and_the_other_half_are_converted():
     assert halves.to_half(np.array([1.0, 2.5]), nt.float16).tolist() == [1.0, 2.5]
     assert halves.to_half(np.array([1.0, 2.5], nt.bfloat16), nt.float16).tolist() == [1.0, 2.5]

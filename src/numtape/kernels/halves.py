@@ -112,9 +112,12 @@ def compile_now() -> bool:
 
 
 def _convert(array: NDArray, dtype: Dtype) -> NDArray:
+    flags = array.flags
+    if flags.f_contiguous and not flags.c_contiguous:  # As transposed weights are: the result is laid out the same.
+        return _convert(array.T, dtype).T
     source = array.dtype
     is_compiled = dtype in HALF_DTYPES if source is float32 else source is float16 and dtype is float32
-    if is_compiled and array.size >= _SMALLEST and array.flags.c_contiguous and _is_worth_it(array.size):
+    if is_compiled and array.size >= _SMALLEST and flags.c_contiguous and _is_worth_it(array.size):
         kernel = llvm_conversion.kernel(source, dtype)
         if kernel is not None:
             out = np.empty(array.shape, dtype)
