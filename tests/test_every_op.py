@@ -14,7 +14,8 @@ CHECKS = [*op_checks.VALUE_CHECKS, *op_checks.DERIVATIVE_CHECKS]
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("entry", ENTRIES, ids=NAMES)
 def test_op(entry, check):
-    op_checks.check_entry(entry, check)
+    with np.errstate(all="ignore"):
+        op_checks.check_entry(entry, check)
 
 
 @pytest.mark.parametrize("check", mode_checks.MODE_CHECKS)

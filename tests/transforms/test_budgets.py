@@ -85,9 +85,8 @@ def test_values_that_the_program_holds_are_not_made_again(program, config):
     np.testing.assert_array_equal(found, gradient)
     # What crosses from one stretch to the next is kept besides, where there is no better place to end one.
     assert peak <= plain * (1.0 if config.strategy.value == "full" else 1.08)
-    # What a remade stretch takes while it runs, and the cotangent that waits for it (8,000 bytes), which may have been
-    # copied by a reshape, are planned for, and not measured.
-    assert peak - 24 <= plan.peak_bytes <= 1.05 * peak + 8000
+    # What a remade stretch takes while it runs is planned for, and not measured.
+    assert peak - 24 <= plan.peak_bytes <= 1.05 * peak
 
 
 @pytest.mark.parametrize("config", STRATEGIES, ids=str)

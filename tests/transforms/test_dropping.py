@@ -1,5 +1,7 @@
 """Checkpoint strategies of a tape: what they keep, that the numbers stay the same, that budgets are met."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -418,6 +420,15 @@ def test_gates_and_skips_meet_the_budget_as_planned_or_the_least_is_named(progra
         # What a remade stretch takes while it runs is planned for, and not measured.
         assert held.peak <= plan.peak_bytes + 8 <= 1.05 * plain * share * 2**20 + 8
     assert accepted >= 5
+
+
+@pytest.mark.parametrize("program", [gated, skipped, joined])
+def test_the_least_budget_that_is_named_is_accepted_as_it_is_written(program):
+    with pytest.raises(nt.errors.MemoryBudgetError) as caught:
+        budgeted(program, 0.02)
+    least = float(re.search(r"takes? ([\d.]+) MB", str(caught.value))[1])
+    assert least > 0.02
+    assert budgeted(program, least) <= 1.05 * least
 
 
 def test_small_sizes_are_told_in_bytes():

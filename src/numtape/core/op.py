@@ -183,6 +183,8 @@ class Facts:
     native_half: bool = False
     #: Whether the rules, too, may see half operands as they are.
     native_half_rules: bool = False
+    #: The positions of outputs that are float32 for halves, since they may be beyond the range of these.
+    wide_outputs: tuple[int, ...] = ()
     #: Whether the output may be a view of the first operand.
     aliases: bool = False
     #: Where the derivative does not exist, in words; empty if it is smooth.

@@ -119,6 +119,7 @@ def _batch_reference(x: Array, weight: Array = None, bias: Array = None, eps: fl
     to_float=True,
     precision="widen",
     native_half=True,
+    wide_outputs=(1, 2),
     reference=_batch_reference,
     samples=lambda: [
         sample(values(5, 3)),

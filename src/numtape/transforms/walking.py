@@ -234,7 +234,9 @@ class Walk:
         back = Back.OWN if isinstance(g, list) or before is not None else back_of(record, position)
         if back is Back.RESHAPED:
             is_in_order = not isinstance(g, _View) or g.is_in_order
-            cotangents[link] = _View(g, is_in_order) if is_in_order else _Cotangent(self.count, link)
+            # A copy takes the place of what it was made of, unless that stays.
+            is_more = not is_in_order and self.originals[link] in self.backward.keeps
+            cotangents[link] = _Cotangent(self.count, link) if is_more else _View(g, is_in_order)
         elif back is Back.SHARED:
             cotangents[link] = g if getattr(record.op.pull(position), "function", None) is same else _View(g)
         elif back is Back.REPEATED:
