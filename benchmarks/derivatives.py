@@ -110,6 +110,28 @@ def mixtures(report: Report, rounds: int, torch: Any) -> None:
         report.add("  ratio to PyTorch", medians["ours"] / medians["torch"], 0.9)
 
 
+def kernel_sum(xp: Any) -> Callable[[Any, Any], Any]:
+    """The sum of a Gaussian kernel over all pairs of two clouds of points."""
+    return lambda x, y: xp.sum(xp.exp(-xp.sum((x[:, None, :] - y) ** 2, -1)))
+
+
+def pairs(report: Report, rounds: int, torch: Any) -> None:
+    rng = np.random.default_rng(4)
+    clouds = rng.normal(size=(500, 3)), rng.normal(size=(500, 3))
+    ours = nt.grad(kernel_sum(nt), argnums=(0, 1))
+    works: dict[str, Callable[[], Any]] = {"ours": lambda: ours(*clouds)}
+    if torch is not None:
+        tensors = [torch.tensor(cloud, requires_grad=True) for cloud in clouds]
+        theirs = kernel_sum(torch)
+        works["torch"] = lambda: torch.autograd.grad(theirs(*tensors), tensors)
+        for a, b in zip(ours(*clouds), works["torch"](), strict=True):
+            np.testing.assert_allclose(a, b.numpy(), rtol=1e-9, atol=1e-12)
+    medians = interleaved(works, rounds, 1)
+    report.add("gradient of a kernel's sum over 500 x 500 pairs of points", medians["ours"] * 1e3, None, "ms")
+    if torch is not None:
+        report.add("  ratio to PyTorch", medians["ours"] / medians["torch"], 1.0)
+
+
 def bottlenecks(report: Report, rounds: int) -> None:
     """A signal of 1,000 samples, described by 3 numbers and made again from these: R^1000 -> R^3 -> R^1000."""
     rng = np.random.default_rng(3)
@@ -168,6 +190,7 @@ def main() -> int:
     jacobians(report, given.rounds, torch, autograd)
     hessians(report, given.rounds, torch, autograd)
     mixtures(report, given.rounds, torch)
+    pairs(report, given.rounds, torch)
     bottlenecks(report, given.rounds)
     loops(report, given.rounds)
     return report.finish(given.json)

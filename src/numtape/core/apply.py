@@ -30,6 +30,7 @@ from ..errors import (
     OperandError,
     ShapeError,
 )
+from ..kernels.broadcasting import elementwise
 from ..kernels.halves import converted, to_float32
 from ..kernels.memory import keep_freed_memory
 from .context import State, casting, current
@@ -184,7 +185,12 @@ def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     if dtype is None or (op.facts.to_float and dtype not in FLOAT_DTYPES) or dtype in HALF_DTYPES:
         arrays, target = _cast(op, arrays, promoted)
     try:
-        out = op.forward(tuple(arrays), **params) if op.is_variadic else op.forward(*arrays, **params)
+        if op.is_variadic:
+            out = op.forward(tuple(arrays), **params)
+        elif op.is_elementwise:
+            out = elementwise(op.forward, arrays, params)
+        else:
+            out = op.forward(*arrays, **params)
     except (NumtapeError, FloatingPointError):  # The latter is what np.errstate asked for.
         raise
     except (ValueError, TypeError, IndexError, ArithmeticError) as error:

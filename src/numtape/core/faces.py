@@ -13,6 +13,7 @@ import numpy as np
 from .._typing import Dtype
 from ..dtypes import float32, float64, is_float
 from ..errors import NumtapeError
+from ..kernels.broadcasting import LEAST_OPERANDS, elementwise
 from .apply import apply, explain, new_record, tracked_operands, wrap_parts
 from .context import peek
 from .inplace import write_op
@@ -182,7 +183,10 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
             a, b, x, y, m, n = b, a, y, x, n, m
         forward = op.forward
         try:
-            result = forward(x, y)
+            if kind is float or x.size + y.size < LEAST_OPERANDS or x.shape == y.shape:
+                result = forward(x, y)
+            else:
+                result = elementwise(forward, (x, y), {})
         except NumtapeError:
             raise
         except (ValueError, TypeError) as error:
@@ -257,7 +261,7 @@ def on_arrays(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if type(array) is not _ndarray or array.dtype is not dtype:
             return apply(op, arrays, params)
     try:
-        result = op.forward(*arrays, **params)
+        result = elementwise(op.forward, arrays, params) if op.is_elementwise else op.forward(*arrays, **params)
     except NumtapeError:
         raise
     except (ValueError, TypeError, IndexError) as error:

@@ -279,17 +279,19 @@ def _summed(labels: str, x: NDArray, kept: set[str]) -> tuple[str, NDArray]:
 def _product(a_labels: str, a: NDArray, b_labels: str, b: NDArray, kept: set[str], output: str) -> tuple[str, NDArray]:
     """Multiply two terms as a stack of matrices, which BLAS does, and sum over the labels that are not kept.
 
-    If the result has the labels of `output`, it is laid out in their order, as far as a matrix product can.
+    If the result has the labels of `output`, it is laid out in their order, as far as a matrix product can. Where it
+    cannot, what lies side by side is as long as possible.
     """
     a_labels, a = _summed(a_labels, a, kept.union(b_labels))
     b_labels, b = _summed(b_labels, b, kept.union(a_labels))
-    if output and output[-1] in a_labels and output[-1] not in b_labels:
-        a_labels, a, b_labels, b = b_labels, b, a_labels, a
     stack = [x for x in a_labels if x in b_labels and x in kept]
+    lengths = {**dict(zip(a_labels, a.shape, strict=True)), **dict(zip(b_labels, b.shape, strict=True))}
+    is_in_order = output.startswith("".join(stack))
+    if output[-1:] in set(a_labels) - set(b_labels) if is_in_order else a.size > b.size:
+        a_labels, a, b_labels, b = b_labels, b, a_labels, a
     summed = [x for x in a_labels if x in b_labels and x not in kept]
     rows = [x for x in a_labels if x not in b_labels]
     columns = [x for x in b_labels if x not in a_labels]
-    lengths = {**dict(zip(a_labels, a.shape, strict=True)), **dict(zip(b_labels, b.shape, strict=True))}
     leading, heights, inner, widths = (tuple(lengths[x] for x in group) for group in (stack, rows, summed, columns))
     left = a.transpose([a_labels.index(x) for x in (*stack, *rows, *summed)])
     left = left.reshape((*leading, math.prod(heights), math.prod(inner)))
@@ -297,6 +299,8 @@ def _product(a_labels: str, a: NDArray, b_labels: str, b: NDArray, kept: set[str
     right = right.reshape((*leading, math.prod(inner), math.prod(widths)))
     if right.size * 4 < left.size:
         right = np.ascontiguousarray(right)  # BLAS reads it again and again.
+    elif left.size * 4 < right.size:
+        left = np.ascontiguousarray(left)
     labels = "".join((*stack, *rows, *columns))
     if not summed:
         return labels, (left * right).reshape((*leading, *heights, *widths))
