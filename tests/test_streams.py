@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -73,6 +75,22 @@ def test_uniform_draws_lie_in_the_interval(dtype):
     assert drawn.dtype == nt.dtypes.as_dtype(dtype)
     assert float(drawn.double().min()) >= -1.0
     assert float(drawn.double().max()) <= 1.0
+
+
+def test_threads_that_share_a_generator_never_draw_the_same():
+    rng = nt.Generator(0)
+    taken = []
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=lambda: taken.extend(rng.take(1) for _ in range(5000))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert len(set(taken)) == len(taken) == 20_000
 
 
 def test_normal_draws_have_the_moments_asked_for():

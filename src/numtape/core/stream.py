@@ -5,8 +5,12 @@ from numbers import Integral
 from typing import Any
 
 from ..errors import ArgumentError, OperandError
+from ..kernels import forks
 from ..kernels.random import counters
 from .context import current
+
+#: Threads that share a stream must not draw the same.
+taking = forks.lock()
 
 
 def key_from(*parts: int | bytes) -> int:
@@ -34,8 +38,10 @@ class Stream:
         drawn = current().thread.drawn
         if drawn is not None and self not in drawn:
             drawn[self] = self.place()
-        counter = self.counter
-        self.counter = counter + counters(words)
+        count = counters(words)
+        with taking:
+            counter = self.counter
+            self.counter = counter + count
         return self.key, counter
 
     def place(self) -> dict[str, Any]:

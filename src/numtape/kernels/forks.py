@@ -1,4 +1,4 @@
-"""A lock for what must not be under way when the process forks: imports, compilers, libraries that are being loaded.
+"""Locks for what must not be under way when the process forks.
 
 The child has none of the other threads, and would wait for ever for what one of them held.
 """
@@ -6,8 +6,14 @@ The child has none of the other threads, and would wait for ever for what one of
 import os
 import threading
 
-#: Held by forks, and by whoever loads something.
-loading = threading.RLock()
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=loading.acquire, after_in_parent=loading.release, after_in_child=loading.release)
+def lock() -> threading.RLock:
+    """Return a lock that forks hold, too."""
+    made = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=made.acquire, after_in_parent=made.release, after_in_child=made.release)
+    return made
+
+
+#: Held by whoever imports, compiles or loads something.
+loading = lock()

@@ -6,17 +6,13 @@ has drawn there. So a layer more or less leaves the numbers of the others as the
 
 import inspect
 import sys
-import threading
 from itertools import pairwise
 from types import CodeType
 from typing import Any
 
 from ..config import DeterministicConfig, Draws
-from ..core.stream import Stream, key_from
+from ..core.stream import Stream, key_from, taking
 from ..errors import ArgumentError
-
-#: Taking is reading and writing; threads that share a configuration must not get the same numbers.
-_lock = threading.Lock()
 
 
 def stream_of_config(config: DeterministicConfig) -> Stream:
@@ -44,11 +40,6 @@ class ConfigStream(Stream):
     def counter(self, counter: int) -> None:
         self._draws.counter = counter
 
-    def take(self, words: int) -> tuple[int, int]:
-        """Reserve a block of counters for a draw."""
-        with _lock:
-            return super().take(words)
-
     def go_to(self, place: dict[str, Any]) -> None:
         """Go on from a place of the same stream."""
         _check_place(self.key, place, "counter")
@@ -70,7 +61,7 @@ class OperationStream(Stream):
     def take(self, words: int) -> tuple[int, int]:
         """Return the key that belongs to this place, op and count, and its first counter."""
         name = f"{self._path()}:{sys._getframe(1).f_code.co_name.strip('_')}"
-        with _lock:
+        with taking:
             count = self._draws.counts.get(name, 0)
             self._draws.counts[name] = count + 1
         return key_from(self.key, f"{name}:{count}".encode()), 0
