@@ -30,7 +30,7 @@ from ..errors import (
     OperandError,
     ShapeError,
 )
-from ..kernels.broadcasting import elementwise
+from ..kernels.broadcasting import in_long_rows
 from ..kernels.halves import converted, to_float32
 from ..kernels.memory import keep_freed_memory
 from .context import State, casting, current
@@ -188,7 +188,7 @@ def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
         if op.is_variadic:
             out = op.forward(tuple(arrays), **params)
         elif op.is_elementwise:
-            out = elementwise(op.forward, arrays, params)
+            out = in_long_rows(op.forward, arrays, params)
         else:
             out = op.forward(*arrays, **params)
     except (NumtapeError, FloatingPointError):  # The latter is what np.errstate asked for.

@@ -13,7 +13,7 @@ import numpy as np
 from .._typing import Dtype
 from ..dtypes import float32, float64, is_float
 from ..errors import NumtapeError
-from ..kernels.broadcasting import LEAST_OPERANDS, elementwise
+from ..kernels.broadcasting import LEAST_OPERANDS, in_long_rows
 from .apply import apply, explain, new_record, tracked_operands, wrap_parts
 from .context import peek
 from .inplace import write_op
@@ -186,7 +186,7 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
             if kind is float or x.size + y.size < LEAST_OPERANDS or x.shape == y.shape:
                 result = forward(x, y)
             else:
-                result = elementwise(forward, (x, y), {})
+                result = in_long_rows(forward, (x, y), {})
         except NumtapeError:
             raise
         except (ValueError, TypeError) as error:
@@ -261,7 +261,7 @@ def on_arrays(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if type(array) is not _ndarray or array.dtype is not dtype:
             return apply(op, arrays, params)
     try:
-        result = elementwise(op.forward, arrays, params) if op.is_elementwise else op.forward(*arrays, **params)
+        result = in_long_rows(op.forward, arrays, params) if op.is_elementwise else op.forward(*arrays, **params)
     except NumtapeError:
         raise
     except (ValueError, TypeError, IndexError) as error:

@@ -41,13 +41,13 @@ class _Plan(NamedTuple):
     is_unbuffered: bool
 
 
-def elementwise(function: Callable[..., Any], arrays: Sequence[Any], params: dict[str, Any]) -> Any:
+def in_long_rows(function: Callable[..., Any], arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """Return what a function of arrays and numbers gives, elementwise.
 
     Example:
-        >>> from numtape.kernels.broadcasting import elementwise
+        >>> from numtape.kernels.broadcasting import in_long_rows
         >>> points = np.ones((100, 3))
-        >>> elementwise(np.subtract, (points[:, None], points), {}).strides
+        >>> in_long_rows(np.subtract, (points[:, None], points), {}).strides
         (2400, 8, 800)
     """
     plan = _plan(tuple([x.shape for x in arrays if type(x) is _ndarray]))
