@@ -2,7 +2,7 @@
 
 All kernels round to nearest and ties to even, so that the choice never shows in a result. Nanoseconds an element, on an
 Intel Xeon with AVX-512: float32 to float16 2.2 by NumPy and 0.10 to 0.20 by LLVM; back 1.2 and 0.13 to 0.22; float32 to
-bfloat16 0.55 by NumPy and 0.19 by LLVM; back 0.09 by NumPy. oneDNN's reorder is as fast as LLVM, but slower by up to
+bfloat16 0.55 by NumPy and 0.19 by LLVM; back 0.09 to 0.26 by NumPy and 0.16 by LLVM. oneDNN's reorder is as fast as LLVM, but slower by up to
 40 times while other programs use the second core, so it is not used.
 """
 
@@ -116,7 +116,7 @@ def _convert(array: NDArray, dtype: Dtype) -> NDArray:
     if flags.f_contiguous and not flags.c_contiguous:  # As transposed weights are: the result is laid out the same.
         return _convert(array.T, dtype).T
     source = array.dtype
-    is_compiled = dtype in HALF_DTYPES if source is float32 else source is float16 and dtype is float32
+    is_compiled = dtype in HALF_DTYPES if source is float32 else dtype is float32 and source in HALF_DTYPES
     if is_compiled and array.size >= _SMALLEST and flags.c_contiguous and _is_worth_it(array.size):
         kernel = llvm_conversion.kernel(source, dtype)
         if kernel is not None:

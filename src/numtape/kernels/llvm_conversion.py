@@ -62,6 +62,12 @@ _INSTRUCTIONS[float32, bfloat16] = """
   %narrow = trunc i32 %chosen to i16
   %y = bitcast i16 %narrow to bfloat
 """
+_INSTRUCTIONS[bfloat16, float32] = """
+  %bits = bitcast bfloat %x to i16
+  %wide = zext i16 %bits to i32
+  %shifted = shl i32 %wide, 16
+  %y = bitcast i32 %shifted to float
+"""
 #: One element at a time; LLVM makes vectors of it. Takes two addresses and a count above 0.
 _LOOP = """
 define void @convert(ptr noalias %source, ptr noalias %target, i64 %count) {{
