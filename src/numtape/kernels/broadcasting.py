@@ -50,7 +50,8 @@ def in_long_rows(function: Callable[..., Any], arrays: Sequence[Any], params: di
         >>> in_long_rows(np.subtract, (points[:, None], points), {}).strides
         (2400, 8, 800)
     """
-    plan = _plan(tuple([x.shape for x in arrays if type(x) is _ndarray]))
+    shapes = [x.shape for x in arrays if type(x) is _ndarray]
+    plan = None if len(shapes) == 2 and shapes[0] == shapes[1] else _plan(tuple(shapes))
     if plan is None:
         return function(*arrays, **params)
     order = plan.order
