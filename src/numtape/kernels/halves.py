@@ -2,8 +2,8 @@
 
 All kernels round to nearest and ties to even, so that the choice never shows in a result. Nanoseconds an element, on an
 Intel Xeon with AVX-512: float32 to float16 2.2 by NumPy and 0.10 to 0.20 by LLVM; back 1.2 and 0.13 to 0.22; float32 to
-bfloat16 0.55 by NumPy and 0.19 by LLVM; back 0.09 to 0.26 by NumPy and 0.16 by LLVM. oneDNN's reorder is as fast as LLVM, but slower by up to
-40 times while other programs use the second core, so it is not used.
+bfloat16 0.55 by NumPy and 0.19 by LLVM; back 0.09 to 0.26 by NumPy and 0.16 by LLVM. oneDNN's reorder is as fast as
+LLVM, but slower by up to 40 times while other programs use the second core, so it is not used.
 """
 
 from collections.abc import Callable
