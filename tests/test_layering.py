@@ -10,12 +10,12 @@ import numtape
 ROOT = Path(numtape.__file__).parent
 #: From the bottom up; modules of one layer that stand in separate strings are strangers to each other.
 LAYERS = [
-    {"errors", "dtypes", "tree", "config", "scheduler_config", "spelling", "_typing"},
+    {"errors", "devices", "dtypes", "tree", "config", "scheduler_config", "spelling", "_typing"},
     {"kernels"},
     {"core"},
     {"taylor"},
     {"ops"},
-    {"lifted", "protocols", "tensor_members", "tensors", "writing_members"},
+    {"conversion_members", "lifted", "protocols", "tensor_members", "tensors", "writing_members"},
     {
         "api",
         "arguments",

@@ -845,6 +845,37 @@ def device_cuda():
     nt.ones(2).to("cuda")
 
 
+@misuse(errors.ArgumentError, "zeros: there is no device 'cuda'; numtape computes on \"cpu\".")
+def device_of_a_creator():
+    nt.zeros(2, device="cuda")
+
+
+@misuse(errors.ArgumentError, "cuda: there is no device 'cuda'; numtape computes on \"cpu\".")
+def tensor_to_cuda():
+    nt.zeros(2).cuda()
+
+
+ELEMENT = (
+    "an element that was taken out of a tensor is a copy, as in NumPy, and what is written to it would be lost; write "
+    "x[i] = v, or x[i] += v, or clone() it first."
+)
+
+
+@misuse(errors.OverwrittenError, f"setitem: {ELEMENT}")
+def fill_an_element():
+    nt.zeros(3)[0].fill_(7.0)
+
+
+@misuse(errors.OverwrittenError, f"mul: {ELEMENT}")
+def multiply_an_element_of_a_tracked_tensor():
+    (nt.ones(3, requires_grad=True) * 1.0)[0].mul_(5.0)
+
+
+@misuse(errors.OverwrittenError, f"add: {ELEMENT}")
+def element_as_out():
+    nt.add(nt.ones(()), 1.0, out=nt.zeros(3)[1])
+
+
 @misuse(errors.ArgumentError, "to: there is no device 'cuda:0'; numtape computes on \"cpu\".")
 def device_cuda_with_a_number():
     nt.ones(2).to("cuda:0")
@@ -1113,8 +1144,8 @@ def backward_with_a_complex_gradient():
 
 @misuse(
     errors.ArgumentError,
-    "backward: .grad never carries a graph; use tape.backward(loss, create_graph=True), or nt.grad, to "
-    "differentiate gradients.",
+    "backward: .grad never carries a graph; to differentiate gradients, take them by nt.grad(f)(x), or by "
+    "tape.gradient(loss, x) within another tape.",
 )
 def backward_with_create_graph():
     tracked().sum().backward(create_graph=True)
@@ -2289,7 +2320,7 @@ def test_names_of_cases_differ():
         lambda: nt.add(nt.ones(2)),
         lambda: nt.exp(),
         lambda: nt.tensor([1.0], requires_gradient=True),
-        lambda: nt.zeros(2, device="cuda"),
+        lambda: nt.zeros(2, pin_memory=True),
         lambda: nt.full((2,)),
         lambda: nt.seed(),
     ],

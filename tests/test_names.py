@@ -44,6 +44,42 @@ def gradient(function, x=X):
 # Names that both have.
 
 
+def test_getitem_of_one_element_is_a_copy_that_cannot_be_written():
+    x = nt.tensor([1.0, 2.0, 3.0])
+    element = x[0]
+    element += 5.0  # A new number, as NumPy's.
+    for number in x:
+        number *= 2.0
+    first, *_ = x
+    first -= 1.0
+    assert (element.item(), first.item(), x.tolist()) == (6.0, 0.0, [1.0, 2.0, 3.0])
+    x[0] += 5.0
+    x[1:2].fill_(7.0)
+    x.unbind()[2].zero_()
+    assert x.tolist() == [6.0, 7.0, 0.0]
+    with pytest.raises(nt.errors.OverwrittenError, match="is a copy, as in NumPy"):
+        x[0].fill_(1.0)
+    matrix = nt.zeros(2, 2)
+    for row in matrix:
+        row.add_(1.0)  # Rows are views in both.
+    assert matrix.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_getitem_of_one_element_can_begin_a_sum():
+    def total(x):
+        found = x[0]
+        for i in range(1, 3):
+            found += x[i] * x[i]
+        for number in x:
+            found += number * number
+        return found
+
+    x = np.array([1.0, 2.0, 3.0])
+    assert nt.grad(total)(x).tolist() == [3.0, 8.0, 12.0]
+    assert nt.jvp(total, x, np.ones(3)) == (28.0, 23.0)
+    assert nt.jacobian(total)(x).tolist() == [3.0, 8.0, 12.0]
+
+
 def test_var_divides_by_n_unless_told_otherwise():
     np.testing.assert_allclose(both("var", axis=0), [2.25, 2.25, 2.25], rtol=1e-15)
     np.testing.assert_allclose(both("var", axis=0, ddof=1), [4.5, 4.5, 4.5], rtol=1e-15)
@@ -421,7 +457,7 @@ def test_numpys_own_functions_reduce_nothing_for_an_empty_list_of_axes(name):
 def test_every_row_of_the_tables_has_a_test():
     names = re.findall(r"^\| `(\w+)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     tests = [name for name in globals() if name.startswith("test_")]
-    assert len(names) == 39
+    assert len(names) == 40
     assert [name for name in names if not any(test.startswith(f"test_{name}_") for test in tests)] == []
 
 

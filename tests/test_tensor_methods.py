@@ -134,3 +134,48 @@ def test_dlpack_exports_to_those_who_cannot_be_told_that_memory_is_read_only():
     assert t.__dlpack__(max_version=(1, 0)) is not None
     torch = pytest.importorskip("torch")
     assert torch.from_dlpack(t).tolist() == X.tolist()
+
+
+def test_methods_of_ported_scripts():
+    x = nt.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
+    assert x.contiguous() is x
+    turned = x.t().contiguous()
+    assert turned.view(-1).tolist() == [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
+    (turned * np.arange(6.0).reshape(3, 2)).sum().backward()
+    assert x.grad.tolist() == [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]]
+    assert nt.ones(3).expand_as(x).shape == (2, 3)
+    y = nt.ones(2)
+    assert [z.dtype for z in (y.half(), y.int(), y.bfloat16())] == [nt.float16, nt.int32, nt.bfloat16]
+    assert nt.zeros(3).masked_fill_(np.array([True, False, True]), 2.0).tolist() == [2.0, 0.0, 2.0]
+    with pytest.raises(nt.errors.ShapeError, match="t: the tensor has shape"):
+        nt.ones(1, 2, 3).t()
+
+
+def test_devices_are_taken_and_checked():
+    assert nt.tensor([1.0], device="cpu").to("cpu", non_blocking=True).cpu().tolist() == [1.0]
+    assert nt.ones(2).to("cpu", nt.float64).dtype == nt.float64
+    made = [
+        nt.zeros(2, device="cpu"),
+        nt.arange(3, device="cpu:0"),
+        nt.ones_like(nt.ones(2), device="cpu"),
+        nt.randn(2, device="cpu"),
+        nt.permutation(3, device="cpu"),
+    ]
+    assert {x.device for x in made} == {"cpu"}
+    for wrong in (lambda: nt.randn(2, device="cuda"), lambda: nt.ones(2).cuda(), lambda: nt.ones(2).to("mps")):
+        with pytest.raises(nt.errors.ArgumentError, match="there is no device"):
+            wrong()
+
+
+def test_random_numbers_like_another_tensor_and_of_a_size():
+    like = nt.zeros(2, 3, dtype="float64")
+    for drawn in (nt.rand_like(like), nt.randn_like(like)):
+        assert (drawn.shape, drawn.dtype) == ((2, 3), nt.float64)
+    assert nt.randn_like(like, dtype="float32", rng=0).tolist() == nt.randn(2, 3, rng=0).tolist()
+    for drawn in (nt.randint(0, 5, size=(3,)), nt.normal(0.0, 1.0, size=3), nt.uniform(size=(3,))):
+        assert drawn.shape == (3,)
+
+
+def test_an_empty_tensor_shows_its_shape():
+    assert repr(nt.zeros((0, 3))) == "tensor([], shape=(0, 3), dtype=float32)"
+    assert repr(nt.zeros(0)) == "tensor([], dtype=float32)"

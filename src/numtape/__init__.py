@@ -53,8 +53,10 @@ from .ops import *  # noqa: F403  (each op is listed once, in ops/__init__.py)
 from .random_creation import normal as normal
 from .random_creation import permutation as permutation
 from .random_creation import rand as rand
+from .random_creation import rand_like as rand_like
 from .random_creation import randint as randint
 from .random_creation import randn as randn
+from .random_creation import randn_like as randn_like
 from .random_creation import uniform as uniform
 from .streams import Generator as Generator
 from .streams import seed as seed
@@ -193,8 +195,10 @@ _PACKAGES = frozenset(
 #: Names of other libraries, and what to write instead.
 _ELSEWHERE = {
     "amp": "autocast, or nt.GradScaler",
+    "autograd": "grad(f)(x), which can itself be differentiated",
     "jacfwd": 'jacobian(f, mode="forward")',
     "jacrev": 'jacobian(f, mode="reverse")',
+    "randperm": "permutation",
 }
 
 TrackedTensor = Tensor

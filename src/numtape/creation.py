@@ -9,6 +9,7 @@ from ._typing import DtypeLike, NDArray, Shape
 from .core.buffers import shared_with_numpy
 from .core.declare import numpy_faces
 from .core.value import Value, wrap
+from .devices import check_device
 from .dtypes import as_dtype, check_supported, default_dtype, float_beside, plain_array
 from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
 from .ops.casting import cast, clone
@@ -124,7 +125,13 @@ def _stacked(data: Any) -> Any:
     return joined(data)
 
 
-def tensor(data: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+def tensor(
+    data: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Any = None,
+) -> Tensor:
     """Return a tensor of numbers, nested lists or an array, with memory of its own.
 
     Python floats take the default dtype (float32); arrays, those of other libraries too, keep theirs. Tensors inside of
@@ -135,12 +142,14 @@ def tensor(data: Any, dtype: DtypeLike = None, requires_grad: bool = False, name
         dtype: the dtype, if it is not to follow from the data.
         requires_grad: whether `backward` shall deliver a gradient to it.
         name: shown in summaries and errors.
+        device: "cpu" or None, for PyTorch's sake.
 
     Example:
         >>> nt.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
         tensor([[1., 2.],
                 [3., 4.]], requires_grad=True)
     """
+    check_device("tensor", device)
     if _holds_tensors(data):
         made = clone(data) if isinstance(data, Value) else _stacked(data)
         return _of_tensors("tensor", made, dtype, requires_grad, name)
@@ -183,7 +192,13 @@ def given_dtype(dtype: DtypeLike) -> Any:
     return default_dtype() if dtype is None else as_dtype(dtype)
 
 
-def zeros(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+def zeros(
+    *shape: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Any = None,
+) -> Tensor:
     """Return zeros of a shape, given as a tuple or as separate integers.
 
     Example:
@@ -191,21 +206,34 @@ def zeros(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, nam
         tensor([[0., 0.],
                 [0., 0.]])
     """
+    check_device("zeros", device)
     return finished(np.zeros(given_shape("zeros", shape), given_dtype(dtype)), requires_grad, name)
 
 
-def ones(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+def ones(
+    *shape: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Any = None,
+) -> Tensor:
     """Return ones of a shape.
 
     Example:
         >>> nt.ones(3)
         tensor([1., 1., 1.])
     """
+    check_device("ones", device)
     return finished(np.ones(given_shape("ones", shape), given_dtype(dtype)), requires_grad, name)
 
 
 def full(
-    shape: Any, fill_value: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None
+    shape: Any,
+    fill_value: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Return a tensor of a shape filled with a value.
 
@@ -213,6 +241,7 @@ def full(
         >>> nt.full((2,), 7.0)
         tensor([7., 7.])
     """
+    check_device("full", device)
     return _filled("full", given_shape("full", (shape,)), fill_value, dtype, requires_grad, name)
 
 
@@ -233,18 +262,30 @@ def _filled(caller: str, shape: Shape, value: Any, dtype: DtypeLike, requires_gr
     return finished(np.array(np.broadcast_to(value, shape)), requires_grad, name)
 
 
-def empty(*shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+def empty(
+    *shape: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Any = None,
+) -> Tensor:
     """Return a tensor of a shape whose contents are arbitrary.
 
     Example:
         >>> nt.empty(2, 3).shape
         (2, 3)
     """
+    check_device("empty", device)
     return finished(np.empty(given_shape("empty", shape), given_dtype(dtype)), requires_grad, name)
 
 
 def eye(
-    n: int, m: int | None = None, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None
+    n: int,
+    m: int | None = None,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Return the identity matrix, or n rows and m columns of it.
 
@@ -253,6 +294,7 @@ def eye(
         tensor([[1., 0.],
                 [0., 1.]])
     """
+    check_device("eye", device)
     rows, columns = given_count("eye", "n", n), None if m is None else given_count("eye", "m", m)
     return finished(np.eye(rows, columns, dtype=given_dtype(dtype)), requires_grad, name)
 
@@ -264,6 +306,7 @@ def arange(
     dtype: DtypeLike = None,
     requires_grad: bool = False,
     name: str | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Return evenly spaced numbers from `start` (0 if only one bound is given) up to but not including `stop`.
 
@@ -273,6 +316,7 @@ def arange(
         >>> nt.arange(0.0, 1.0, 0.5)
         tensor([0. , 0.5])
     """
+    check_device("arange", device)
     bounds = (0, start, step) if stop is None else (start, stop, step)
     for what, bound in zip(("start", "stop", "step"), bounds, strict=True):
         given_number("arange", what, bound)
@@ -291,6 +335,7 @@ def linspace(
     dtype: DtypeLike = None,
     requires_grad: bool = False,
     name: str | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Return `num` evenly spaced numbers from `start` to `stop`, both included.
 
@@ -298,13 +343,15 @@ def linspace(
         >>> nt.linspace(0.0, 1.0, 3)
         tensor([0. , 0.5, 1. ])
     """
+    check_device("linspace", device)
     given_number("linspace", "start", start)
     given_number("linspace", "stop", stop)
     given_count("linspace", "num", num)
     return finished(np.linspace(start, stop, num).astype(given_dtype(dtype)), requires_grad, name)
 
 
-def _like(name: str, other: Any, dtype: DtypeLike) -> tuple[Shape, Any]:
+def shape_and_dtype(name: str, other: Any, dtype: DtypeLike) -> tuple[Shape, Any]:
+    """Return the shape and the dtype of a tensor or an array, or the dtype that was given instead."""
     if isinstance(other, Value):
         array = other.array
     else:
@@ -312,28 +359,47 @@ def _like(name: str, other: Any, dtype: DtypeLike) -> tuple[Shape, Any]:
     return array.shape, array.dtype if dtype is None else as_dtype(dtype)
 
 
-def zeros_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+def zeros_like(
+    other: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Any = None,
+) -> Tensor:
     """Return zeros of another tensor's shape and dtype.
 
     Example:
         >>> nt.zeros_like(nt.ones(2))
         tensor([0., 0.])
     """
-    return finished(np.zeros(*_like("zeros_like", other, dtype)), requires_grad, name)
+    check_device("zeros_like", device)
+    return finished(np.zeros(*shape_and_dtype("zeros_like", other, dtype)), requires_grad, name)
 
 
-def ones_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+def ones_like(
+    other: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Any = None,
+) -> Tensor:
     """Return ones of another tensor's shape and dtype.
 
     Example:
         >>> nt.ones_like(nt.zeros(2))
         tensor([1., 1.])
     """
-    return finished(np.ones(*_like("ones_like", other, dtype)), requires_grad, name)
+    check_device("ones_like", device)
+    return finished(np.ones(*shape_and_dtype("ones_like", other, dtype)), requires_grad, name)
 
 
 def full_like(
-    other: Any, fill_value: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None
+    other: Any,
+    fill_value: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Return a tensor of another one's shape and dtype, filled with a value.
 
@@ -341,18 +407,26 @@ def full_like(
         >>> nt.full_like(nt.zeros(2), 3.0)
         tensor([3., 3.])
     """
-    shape, chosen = _like("full_like", other, dtype)
+    check_device("full_like", device)
+    shape, chosen = shape_and_dtype("full_like", other, dtype)
     return _filled("full_like", shape, fill_value, chosen, requires_grad, name)
 
 
 numpy_faces[np.full_like] = full_like
 
 
-def empty_like(other: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None) -> Tensor:
+def empty_like(
+    other: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Any = None,
+) -> Tensor:
     """Return a tensor of another one's shape and dtype whose contents are arbitrary.
 
     Example:
         >>> nt.empty_like(nt.zeros(2)).shape
         (2,)
     """
-    return finished(np.empty(*_like("empty_like", other, dtype)), requires_grad, name)
+    check_device("empty_like", device)
+    return finished(np.empty(*shape_and_dtype("empty_like", other, dtype)), requires_grad, name)

@@ -7,7 +7,8 @@ import numpy as np
 
 from ._typing import DtypeLike, Shape
 from .core.stream import stream_of
-from .creation import finished, given_count, given_dtype, given_number, given_shape
+from .creation import finished, given_count, given_dtype, given_number, given_shape, shape_and_dtype
+from .devices import check_device
 from .dtypes import as_dtype
 from .errors import ArgumentError, DtypeError, OperandError
 from .kernels import random as kernels
@@ -22,7 +23,12 @@ def _float_dtype(name: str, dtype: DtypeLike) -> Any:
 
 
 def rand(
-    *shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None, rng: Any = None
+    *shape: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    rng: Any = None,
+    device: Any = None,
 ) -> Tensor:
     """Return random numbers, uniform in [0, 1).
 
@@ -30,6 +36,7 @@ def rand(
         >>> nt.rand(2, rng=0)
         tensor([0.27549583, 0.57751346])
     """
+    check_device("rand", device)
     return _uniform("rand", 0.0, 1.0, given_shape("rand", shape), dtype, requires_grad, name, rng)
 
 
@@ -38,19 +45,23 @@ def uniform(
     high: float = 1.0,
     *lengths: Any,
     shape: Any = (),
+    size: Any = None,
     dtype: DtypeLike = None,
     requires_grad: bool = False,
     name: str | None = None,
     rng: Any = None,
+    device: Any = None,
 ) -> Tensor:
-    """Return random numbers, uniform in [low, high); the shape is given as a tuple or as separate integers.
+    """Return random numbers, uniform in [low, high); the shape is given as a tuple, as integers, or by ``size=``.
 
     Example:
         >>> nt.uniform(-1.0, 1.0, (2, 3), rng=0).shape
         (2, 3)
     """
+    check_device("uniform", device)
     given_number("uniform", "low", low), given_number("uniform", "high", high)
-    return _uniform("uniform", low, high, given_shape("uniform", lengths or (shape,)), dtype, requires_grad, name, rng)
+    whole = given_shape("uniform", lengths or (shape if size is None else size,))
+    return _uniform("uniform", low, high, whole, dtype, requires_grad, name, rng)
 
 
 def _uniform(
@@ -63,7 +74,12 @@ def _uniform(
 
 
 def randn(
-    *shape: Any, dtype: DtypeLike = None, requires_grad: bool = False, name: str | None = None, rng: Any = None
+    *shape: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    rng: Any = None,
+    device: Any = None,
 ) -> Tensor:
     """Return random numbers of the standard normal distribution.
 
@@ -71,7 +87,46 @@ def randn(
         >>> nt.randn(2, 3, rng=0).shape
         (2, 3)
     """
+    check_device("randn", device)
     return _normal("randn", 0.0, 1.0, given_shape("randn", shape), dtype, requires_grad, name, rng)
+
+
+def rand_like(
+    other: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    rng: Any = None,
+    device: Any = None,
+) -> Tensor:
+    """Return random numbers, uniform in [0, 1), with the shape and dtype of another tensor or array.
+
+    Example:
+        >>> nt.rand_like(nt.zeros(2, 3)).shape
+        (2, 3)
+    """
+    check_device("rand_like", device)
+    shape, like = shape_and_dtype("rand_like", other, dtype)
+    return _uniform("rand_like", 0.0, 1.0, shape, like, requires_grad, name, rng)
+
+
+def randn_like(
+    other: Any,
+    dtype: DtypeLike = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    rng: Any = None,
+    device: Any = None,
+) -> Tensor:
+    """Return random numbers of the standard normal distribution, with the shape and dtype of another tensor or array.
+
+    Example:
+        >>> nt.randn_like(nt.zeros(2, 3)).shape
+        (2, 3)
+    """
+    check_device("randn_like", device)
+    shape, like = shape_and_dtype("randn_like", other, dtype)
+    return _normal("randn_like", 0.0, 1.0, shape, like, requires_grad, name, rng)
 
 
 def normal(
@@ -79,21 +134,25 @@ def normal(
     std: float = 1.0,
     *lengths: Any,
     shape: Any = (),
+    size: Any = None,
     dtype: DtypeLike = None,
     requires_grad: bool = False,
     name: str | None = None,
     rng: Any = None,
+    device: Any = None,
 ) -> Tensor:
-    """Return random numbers of a normal distribution; the shape is given as a tuple or as separate integers.
+    """Return random numbers of a normal distribution; the shape is given as a tuple, as integers, or by ``size=``.
 
     Example:
         >>> nt.normal(5.0, 0.1, (3,), rng=0).shape
         (3,)
     """
+    check_device("normal", device)
     given_number("normal", "mean", mean)
     if given_number("normal", "std", std) < 0:
         raise ArgumentError(f"normal: std is {std!r}; a standard deviation is not negative.")
-    return _normal("normal", mean, std, given_shape("normal", lengths or (shape,)), dtype, requires_grad, name, rng)
+    whole = given_shape("normal", lengths or (shape if size is None else size,))
+    return _normal("normal", mean, std, whole, dtype, requires_grad, name, rng)
 
 
 def _normal(
@@ -110,19 +169,22 @@ def randint(
     high: int | None = None,
     *lengths: Any,
     shape: Any = (),
+    size: Any = None,
     dtype: DtypeLike = "int64",
     requires_grad: bool = False,
     name: str | None = None,
     rng: Any = None,
+    device: Any = None,
 ) -> Tensor:
     """Return random integers from `low` (0 if only one bound is given) up to but not including `high`.
 
-    The shape is given as a tuple or as separate integers.
+    The shape is given as a tuple, as separate integers, or by ``size=``.
 
     Example:
         >>> nt.randint(0, 10, (4,), rng=0)
         tensor([4, 1, 0, 6])
     """
+    check_device("randint", device)
     if high is None:
         low, high = 0, low
     for what, bound in (("low", low), ("high", high)):
@@ -132,7 +194,7 @@ def randint(
         raise ArgumentError(f"randint: low is {low} and high is {high}; high must be larger.")
     if as_dtype(dtype).kind not in "iu":
         raise DtypeError(f"randint: draws integers, but dtype is {as_dtype(dtype)}; use uniform, or astype().")
-    size = given_shape("randint", lengths or (shape,))
+    size = given_shape("randint", lengths or (shape if size is None else size,))
     key, counter = stream_of(rng).take(math.prod(size))
     return finished(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), requires_grad, name)
 
@@ -144,6 +206,7 @@ def permutation(
     dtype: DtypeLike = "int64",
     requires_grad: bool = False,
     name: str | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Return the integers 0 to n - 1 in random order.
 
@@ -151,6 +214,7 @@ def permutation(
         >>> sorted(nt.permutation(4, rng=0).tolist())
         [0, 1, 2, 3]
     """
+    check_device("permutation", device)
     key, counter = stream_of(rng).take(given_count("permutation", "n", n))
     drawn = kernels.permutation(key, counter, n).astype(as_dtype(dtype), copy=False)
     return finished(drawn, requires_grad, name)

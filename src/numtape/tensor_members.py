@@ -14,7 +14,7 @@ from .core.apply import is_tracked
 from .core.context import current, entered
 from .core.gradients import backward, is_leaf
 from .core.record import Record, call_site, note
-from .core.value import Value, extras_of, update_node, wrap
+from .core.value import Lifted, Value, extras_of, update_node, wrap
 from .core.write import mark_written
 from .dtypes import FLOAT_DTYPES, default_dtype, int64, is_float
 from .errors import ArgumentError, DtypeError, GradientError, IndexingError, OperandError, ShapeError
@@ -57,10 +57,6 @@ class Members(Value):
     def device(self) -> str:
         """Where the tensor is: always "cpu"."""
         return "cpu"
-
-    def cpu(self) -> Self:
-        """Return the tensor itself."""
-        return self
 
     # Leaving the tape.
     def numpy(self, copy: Any = False) -> NDArray:
@@ -149,7 +145,13 @@ class Members(Value):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise OperandError("iteration: a tensor without axes has no elements to go through; use item().")
-        return iter(ops.unbind(self))
+        if len(self.shape) > 1:
+            return iter(ops.unbind(self))
+        numbers: tuple[Any, ...] = ops.unbind(ops.clone(self))
+        for number in numbers:  # As in NumPy: copies that cannot be written.
+            if not isinstance(number, Lifted):
+                number.array.setflags(write=False)
+        return iter(numbers)
 
     def __contains__(self, item: Any) -> Any:
         return bool((self.array == (item.array if isinstance(item, Value) else item)).any())
@@ -301,8 +303,8 @@ class Members(Value):
         """
         if create_graph:
             raise ArgumentError(
-                "backward: .grad never carries a graph; use tape.backward(loss, create_graph=True), or nt.grad, to "
-                "differentiate gradients."
+                "backward: .grad never carries a graph; to differentiate gradients, take them by nt.grad(f)(x), or by "
+                "tape.gradient(loss, x) within another tape."
             )
         if gradient is None and self.array.size != 1:
             raise ShapeError(
@@ -363,6 +365,8 @@ class Members(Value):
     def __repr__(self) -> str:
         text = np.array2string(self.array, separator=", ", prefix="tensor(")
         notes = [text]
+        if self.array.size == 0 and self.array.ndim > 1:
+            notes.append(f"shape={self.shape}")
         if self.dtype not in (default_dtype(), int64, np.bool_) or self.array.size == 0:
             notes.append(f"dtype={self.dtype}")
         if isinstance(self.node, Record):

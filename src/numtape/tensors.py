@@ -2,15 +2,13 @@
 
 from typing import Any
 
-import numpy as np
-
 from . import ops, protocols
+from .conversion_members import ConversionMembers
 from .core.declare import runner
 from .core.faces import is_operand, operator
 from .core.inplace import write_op
-from .core.value import Value
-from .dtypes import as_dtype, float32, float64, int64
-from .errors import ArgumentError, MissingAxesError
+from .core.write import is_number
+from .errors import MissingAxesError, ShapeError
 from .ops.indexing import setitem
 from .tensor_members import Members
 from .writing_members import WritingMembers, scaled
@@ -39,10 +37,12 @@ def _swapped(face: Any) -> Any:
 
 
 def _in_place(face: Any) -> Any:
-    """Return an augmented assignment that writes an op's result into its first operand."""
+    """Return an augmented assignment that writes an op's result into its first operand; numbers are made anew."""
 
     def method(self: Any, other: Any) -> Any:
-        return write_op(self, face.op, (self, other)) if is_operand(other) else NotImplemented
+        if not is_operand(other):
+            return NotImplemented
+        return face(self, other) if is_number(self) else write_op(self, face.op, (self, other))
 
     return method
 
@@ -68,7 +68,7 @@ def _power(self: Any, exponent: Any, modulus: None = None) -> Any:
     return ops.pow(self, exponent) if is_operand(exponent) else NotImplemented
 
 
-class Tensor(Members, WritingMembers):
+class Tensor(Members, WritingMembers, ConversionMembers):
     """An n-dimensional array of numbers whose ops can be recorded and differentiated.
 
     Made by `nt.tensor`, `nt.zeros` and the like, or by ops on tensors. It hashes by identity and compares
@@ -341,12 +341,23 @@ class Tensor(Members, WritingMembers):
         written: Tensor = ops.mul(self, other, out=out)  # type: ignore[call-arg]
         return written
 
-    # Shape and dtype.
+    # Shapes.
     @property
     def T(self) -> "Tensor":
         """The tensor with its axes reversed."""
         turned: Tensor = ops.permute(self, tuple(range(self.ndim))[::-1])
         return turned
+
+    def t(self) -> "Tensor":
+        """Return a matrix with its axes exchanged, and what has fewer axes as it is."""
+        if self.ndim > 2:
+            raise ShapeError(f"t: the tensor has shape {self.shape}; a matrix has two axes. Use mT, or permute.")
+        return self.T
+
+    def expand_as(self, other: Any) -> "Tensor":
+        """Return the tensor repeated to the shape of another one."""
+        repeated: Tensor = ops.expand(self, other.shape)
+        return repeated
 
     @property
     def mT(self) -> "Tensor":
@@ -357,46 +368,6 @@ class Tensor(Members, WritingMembers):
             )
         turned: Tensor = ops.swapaxes(self, -1, -2)
         return turned
-
-    def to(self, target: Any = None, *, dtype: Any = None, device: Any = None) -> "Tensor":
-        """Return the tensor in another dtype, or itself for the device "cpu" and for its own dtype.
-
-        Args:
-            target: a dtype, a tensor whose dtype is meant, or a device.
-            dtype: a dtype, in place of `target` or beside a device.
-            device: "cpu", the only one.
-        """
-        if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda", "mps", "gpu"):
-            target, device = None, target
-        if device is not None and str(device).split(":")[0] != "cpu":
-            raise ArgumentError(f'to: there is no device {device!r}; numtape computes on "cpu".')
-        if target is None:
-            target = dtype
-        elif dtype is not None:
-            raise ArgumentError(f"to: the dtype was given twice, as {target!r} and as {dtype!r}.")
-        if target is None:
-            return self
-        dtype = target.dtype if isinstance(target, Value) else as_dtype(target)
-        if dtype == self.dtype:
-            return self
-        cast: Tensor = ops.cast(self, dtype)
-        return cast
-
-    def float(self) -> "Tensor":
-        """Return the tensor as float32."""
-        return self.to(float32)
-
-    def double(self) -> "Tensor":
-        """Return the tensor as float64."""
-        return self.to(float64)
-
-    def long(self) -> "Tensor":
-        """Return the tensor as int64."""
-        return self.to(int64)
-
-    def bool(self) -> "Tensor":
-        """Return the tensor as bools."""
-        return self.to(np.bool_)
 
 
 Tensor.plain = Tensor

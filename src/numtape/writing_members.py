@@ -50,6 +50,10 @@ class WritingMembers(Value):
         written: Self = ops.clip(self, min, max, out=self)
         return written
 
+    def masked_fill_(self, mask: Any, value: Any) -> Self:
+        """Write a number where a mask holds."""
+        return self.copy_(ops.masked_fill(self, mask, value))
+
     def _write(self, face: Any, other: Any) -> Self:
         written: Self = write_op(self, face.op, (self, other))
         return written

@@ -20,6 +20,7 @@ from ..core.context import Follower, Observer
 from ..core.declare import registry
 from ..core.op import Op, every_op
 from ..core.record import Record, call_site, is_users, latest, next_index, user_files
+from ..kernels.broadcasting import in_long_rows
 
 #: Operations and bytes of a run, from its shapes; None if it was too short.
 Work = tuple[int, int] | None
@@ -171,6 +172,7 @@ def _timed_pair(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
         log.runs += (op, begin, end, code, lasti, work)
         return result
 
+    timed.in_long_rows = _timed(op, lambda *arrays: in_long_rows(forward, arrays, {}))  # type: ignore[attr-defined]
     return timed
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from .._typing import Array, DtypeLike
 from ..core.stream import stream_of
 from ..core.value import array_of
+from ..devices import check_device
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops import (
     chunk,
@@ -21,7 +22,7 @@ from ..ops import (
 )
 from ..ops.attention import _attention_weights as attention_weights
 from . import init
-from .checks import check_absent, check_count, check_device, check_dtype, check_probability
+from .checks import check_absent, check_count, check_dtype, check_probability
 from .functional import linear
 from .linear import Linear
 from .module import Module

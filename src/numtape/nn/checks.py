@@ -59,12 +59,6 @@ def check_absent(name: str, what: str, given: Any, default: Any) -> None:
         raise ArgumentError(f"{name}: {what} is {shown}; it is not supported here and must be {default!r}.")
 
 
-def check_device(name: str, device: Any) -> None:
-    """Raise if a layer is to be made on a device that there is not."""
-    if device is not None and str(device).split(":")[0] != "cpu":
-        raise ArgumentError(f'{name}: there is no device {str(device)!r}; numtape computes on "cpu".')
-
-
 def per_axis(name: str, what: str, given: Any, axes: int, least: int = 1) -> tuple[int, ...]:
     """Return a size for each axis, given as one integer for all or as one for each."""
     sizes = (given,) * axes if is_integer(given) else tuple(given) if isinstance(given, list | tuple) else ()

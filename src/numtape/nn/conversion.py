@@ -6,21 +6,19 @@ from typing import TYPE_CHECKING, Any
 from .._typing import DtypeLike
 from ..core.value import Value
 from ..core.write import mark_written
+from ..devices import check_device, is_device
 from ..dtypes import HALF_DTYPES, as_dtype, float32, is_float
-from ..errors import ArgumentError, DtypeError
+from ..errors import DtypeError
 
 if TYPE_CHECKING:
     from .module import Module
-
-_DEVICES = ("cpu", "cuda", "mps", "gpu", "xpu")
 
 
 def convert(module: "Module", target: DtypeLike) -> None:
     """Convert parameters, their gradients and float buffers; a device is checked to be the only one there is."""
     name = type(module).__name__
-    if isinstance(target, str) and target.split(":")[0] in _DEVICES:
-        if target.split(":")[0] != "cpu":
-            raise ArgumentError(f'{name}.to: there is no device {target!r}; numtape computes on "cpu".')
+    if is_device(target):
+        check_device(f"{name}.to", target)
         return
     dtype = target.dtype if isinstance(target, Value) else as_dtype(target)
     if not is_float(dtype):

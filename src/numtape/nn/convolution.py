@@ -5,11 +5,12 @@ from typing import Any
 
 from .._typing import Array, DtypeLike
 from ..core.stream import stream_of
+from ..devices import check_device
 from ..errors import ArgumentError, ShapeError
 from ..ops import conv1d, conv2d, conv_transpose1d, conv_transpose2d
 from ..ops.windows import check_rank
 from . import init
-from .checks import check_absent, check_count, check_device, check_dtype, per_axis
+from .checks import check_absent, check_count, check_dtype, per_axis
 from .functional import pad
 from .module import Module
 from .parameter import Parameter, blank

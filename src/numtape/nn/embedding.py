@@ -3,9 +3,10 @@
 from typing import Any, Self
 
 from .._typing import Array, DtypeLike
+from ..devices import check_device
 from ..errors import ArgumentError, ShapeError
 from . import init
-from .checks import check_absent, check_count, check_device
+from .checks import check_absent, check_count
 from .functional import embedding
 from .module import Module
 from .parameter import Parameter, blank

@@ -5,10 +5,11 @@ from typing import Any
 
 from .._typing import Array, DtypeLike
 from ..core.stream import stream_of
+from ..devices import check_device
 from ..errors import OperandError, ShapeError
 from ..grad_mode import no_grad
 from . import init
-from .checks import check_count, check_device, check_dtype
+from .checks import check_count, check_dtype
 from .functional import linear
 from .module import Module
 from .parameter import Parameter, blank

@@ -4,11 +4,12 @@ from typing import Any
 
 from .._typing import Array, DtypeLike
 from ..creation import ones, zeros
+from ..devices import check_device
 from ..dtypes import HALF_DTYPES, as_dtype, default_dtype, float32
 from ..errors import ArgumentError, ShapeError
 from ..ops import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from ..tensors import Tensor
-from .checks import check_absent, check_count, check_device, check_dtype, is_integer
+from .checks import check_absent, check_count, check_dtype, is_integer
 from .init import ones_, zeros_
 from .module import Module
 from .parameter import Parameter

@@ -2,8 +2,9 @@
 
 from .. import ops
 from .._typing import Array, DtypeLike
+from ..devices import check_device
 from .activations import Activation
-from .checks import check_device, check_dtype
+from .checks import check_dtype
 from .init import constant_, forget_writes
 from .module import Module
 from .parameter import blank

@@ -7,10 +7,11 @@ import numpy as np
 
 from .._typing import Array, DtypeLike
 from ..core.stream import stream_of
+from ..devices import check_device
 from ..errors import ArgumentError, ShapeError
 from ..ops import chunk, concat, dropout, matmul, permute, relu, sigmoid, stack, tanh, unbind
 from . import init
-from .checks import check_absent, check_count, check_device, check_dtype, check_probability
+from .checks import check_absent, check_count, check_dtype, check_probability
 from .functional import linear
 from .module import Module
 from .parameter import Parameter, blank

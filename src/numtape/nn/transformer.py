@@ -6,10 +6,11 @@ from typing import Any
 
 from .._typing import Array, DtypeLike
 from ..core.stream import stream_of
+from ..devices import check_device
 from ..errors import ArgumentError
 from ..ops import gelu, relu
 from .attention import MultiheadAttention
-from .checks import check_count, check_device
+from .checks import check_count
 from .containers import ModuleList
 from .dropout import Dropout
 from .linear import Linear

@@ -171,7 +171,11 @@ def getitem(x: Array, key: Any) -> Array:
         >>> nt.getitem(np.arange(5.0), slice(1, 3))
         array([1., 2.])
     """
-    return _run_getitem(x, {"key": as_key(key)})
+    found = _run_getitem(x, {"key": as_key(key)})
+    array = getattr(found, "array", None)
+    if array is not None and not array.ndim and array.base is None:
+        array.setflags(write=False)  # A copy of one element. As NumPy's, it cannot be written.
+    return found
 
 
 def _put_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
