@@ -129,7 +129,7 @@ def pairs(report: Report, rounds: int, torch: Any) -> None:
     medians = interleaved(works, rounds, 1)
     report.add("gradient of a kernel's sum over 500 x 500 pairs of points", medians["ours"] * 1e3, None, "ms")
     if torch is not None:
-        report.add("  ratio to PyTorch", medians["ours"] / medians["torch"], 1.0)
+        report.add("  ratio to PyTorch", medians["ours"] / medians["torch"], None)
 
 
 def bottlenecks(report: Report, rounds: int) -> None:
