@@ -237,6 +237,32 @@ def test_gradients_by_some_sources_stay_within_the_budget(sources, share, recwar
     assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize("share", [0.275, 0.3, 0.325, 0.35, 0.4])
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_sweep_that_ends_at_intermediates_does_what_was_planned(first, share, recwarn):
+    x = nt.tensor(np.random.default_rng(9).standard_normal((64, 32)))
+
+    def run(budget):
+        config = budget and nt.CheckpointConfig(memory_budget_mb=budget / 2**20)
+        with Activations() as held:
+            with nt.GradientTape(checkpoint=config) as tape:
+                h, sources = x, []
+                for i, w in enumerate(LAYERS * 2):
+                    h = nt.tanh(h @ w) * nt.sigmoid(h)
+                    if first <= i < first + 3:
+                        sources.append(h)
+                loss = (h * h).mean()
+                del h
+            found = tape.gradient(loss, sources)
+        return [g.numpy(copy=True) for g in found], held.peak
+
+    expected, plain = run(None)
+    found, peak = run(plain * share)
+    assert peak <= 1.05 * plain * share
+    assert not recwarn.list
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
 def test_gradients_of_intermediates_that_have_to_be_copied_are_planned_for():
     x = nt.tensor(np.ones((256, 64)), requires_grad=True)
 
