@@ -124,7 +124,9 @@ class Tape(TapeDerivatives):
         planned = self._prepare(target_list, {link_of(source) for source in source_list}, False, False, create_graph)
         graph, scales = marks.search([link_of(target) for target in target_list], given)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
-            found = self._scaled_sweep(target_list, seeds, source_list, create_graph=create_graph, graph=planned or graph)
+            found = self._scaled_sweep(
+                target_list, seeds, source_list, create_graph=create_graph, graph=planned or graph
+            )
         if self._overflow:
             results = [None] * len(source_list)
         else:

@@ -94,6 +94,13 @@ def test_a_chain_of_which_every_value_is_held_runs_nothing_again(config):
     assert Chain(nt.sin, is_held=True).run(config)[2].recomputed == 0
 
 
+def test_a_value_that_no_rule_reads_is_not_made_again_while_the_program_holds_it(monkeypatch):
+    runs = counted_runs(monkeypatch)
+    for config in STRATEGIES:
+        Chain(lambda h: nt.tanh(h) + h, is_held=True).run(config)
+    assert {record.op.name for record in runs} == {"tanh"}
+
+
 def test_a_value_that_was_held_while_it_was_dropped_and_is_let_go_later_is_made_again(monkeypatch):
     runs = counted_runs(monkeypatch)
     x = nt.tensor(np.linspace(0, 1, 1000), requires_grad=True)
