@@ -62,8 +62,19 @@ def centred(h, w):
     return h + h.sum(axis=1, keepdims=True) * 0.1
 
 
+def of_transposed_weights(h, w):
+    return (w.T @ nt.tanh(h).T).T
+
+
+def read_thrice(h, w):
+    return h + nt.exp(-h * h) @ w + h.mean(axis=1, keepdims=True)
+
+
+LAYERS = [heads, flat, split_by_columns, flipped, stacked, centred, of_transposed_weights, read_thrice]
+
+
 @pytest.mark.parametrize("keep", ["leaves", "all"])
-@pytest.mark.parametrize("layer", [heads, flat, split_by_columns, flipped, stacked, centred])
+@pytest.mark.parametrize("layer", LAYERS)
 def test_a_budget_that_plain_execution_meets_is_accepted_and_the_plan_is_exact(layer, keep):
     def run(budget):
         config = budget and nt.CheckpointConfig(memory_budget_mb=budget / 2**20)

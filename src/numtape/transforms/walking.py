@@ -84,6 +84,12 @@ class _Cotangent(_Buffer):
             self._is_moved = False
             self._count.moved -= self.nbytes
 
+    def leave(self) -> None:
+        """Become the gradient of a leaf, which does not count."""
+        self.stay()
+        self._count.live -= self.nbytes
+        self.nbytes = 0
+
     def __del__(self) -> None:
         self.stay()
         super().__del__()
@@ -195,6 +201,8 @@ class Walk:
     def _run(self) -> None:
         cotangents: dict[Record, Any] = {}
         kept: list[Any] = []
+        leaves: set[Any] = set()
+        of_leaves: list[_Cotangent] = []
         restorer = Restorer(self.records, cotangents, self._remake)
         inner = {link for record in self.records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
         useful = self.backward.way[0]
@@ -218,12 +226,27 @@ class Walk:
                 link = record.inputs[position]
                 if type(link) is Record:
                     self._pass_on(record, position, link, g, cotangents)
+                elif link not in leaves:  # What comes later is added.
+                    leaves.add(link)
+                    if not isinstance(g, list) and back_of(record, position) in (Back.SHARED, Back.RESHAPED):
+                        of_leaves.append(getattr(g, "base", g))
+            of_leaves = self._let_leaves_go(of_leaves, cotangents)
             if self.peak > self.most:
                 break
             restorer.drop(record)
             if self.backward.frees:
                 record.array = None
                 record.cell = FREED
+
+    def _let_leaves_go(self, of_leaves: list[_Cotangent], cotangents: dict[Record, Any]) -> list[_Cotangent]:
+        """Count no more what became the gradient of a leaf, and return those of them that records wait for, too."""
+        if not of_leaves:
+            return of_leaves
+        waiting = {id(getattr(g, "base", g)) for g in cotangents.values()}
+        for g in of_leaves:
+            if id(g) not in waiting:
+                g.leave()
+        return [g for g in of_leaves if id(g) in waiting]
 
     def _pulled(self, record: Record) -> list[int]:
         """Return the positions of the operands to which a sweep pulls the cotangent of a record."""
@@ -245,8 +268,10 @@ class Walk:
         if before is not None:
             # A sum is made in place if nobody else holds what it is added to, and that is no view.
             if sys.getrefcount(before) != KEPT or isinstance(before, _View):
-                strides = self._strides_given(record, position, link, g, back) or in_rows(link.shape)
-                cotangents[link] = _Cotangent(self.count, link, computed(link.shape, (before.strides, strides)))
+                added = self._strides_given(record, position, link, g, back) or in_rows(link.shape)
+                strides = computed(link.shape, (before.strides, added))
+                del before, cotangents[link]  # Both are there only while the op runs.
+                cotangents[link] = _Cotangent(self.count, link, strides)
             return
         if back is Back.SHARED and getattr(record.op.pull(position), "function", None) is same:
             cotangents[link] = g
