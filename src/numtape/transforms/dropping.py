@@ -183,12 +183,13 @@ class Dropping(Scope):
             self._strides = None
         self._remember(record)
         self.keep_what_rules_read(record)
-        if record.nbytes > max(self.account.largest, self._foreseen):
+        size = self.account.size(record)
+        if size > max(self.account.largest, self._foreseen):
             # It came as a surprise. That does no harm if it is small, or if nothing has to be dropped.
-            surprise = (record.nbytes - self.account.largest) / (_TOLERANCE - 1)
+            surprise = (size - self.account.largest) / (_TOLERANCE - 1)
             dropped = sum(self.account.size(each) for each in self._read if not each.is_kept)
             self.account.least = max(self.account.least, min(surprise, live + dropped))
-        self.account.largest = max(self.account.largest, record.nbytes)
+        self.account.largest = max(self.account.largest, size)
         if self.account.shortage is not None:
             self._keep_nothing(record, live)
             return
