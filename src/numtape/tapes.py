@@ -20,7 +20,7 @@ from .core.gradients import (
     sweep,
     why_untracked,
 )
-from .core.graph import Way, collect, graph_of, way_of
+from .core.graph import Graph, Way, collect, graph_of, way_of
 from .core.marks import PLAIN, marks
 from .core.record import Record
 from .core.reverse import Cotangents, deliver
@@ -121,10 +121,12 @@ class Tape(TapeDerivatives):
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds, target_list)
-        self._prepare(target_list, {link_of(source) for source in source_list}, False, False, create_graph)
+        planned = self._prepare(target_list, {link_of(source) for source in source_list}, False, False, create_graph)
         graph, scales = marks.search([link_of(target) for target in target_list], given)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
-            found = self._scaled_sweep(target_list, seeds, source_list, create_graph=create_graph, graph=graph)
+            found = self._scaled_sweep(
+                target_list, seeds, source_list, create_graph=create_graph, graph=planned or graph
+            )
         if self._overflow:
             results = [None] * len(source_list)
         else:
@@ -200,7 +202,7 @@ class Tape(TapeDerivatives):
         create_graph = create_graph or self._is_differentiated(outer, [seed], [loss])
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
-        self._prepare([loss], None, free, self._keeps_all(keep), create_graph)
+        planned = self._prepare([loss], None, free, self._keeps_all(keep), create_graph)
         graph, scales = marks.search([link_of(loss)], [gradient])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(
@@ -210,7 +212,7 @@ class Tape(TapeDerivatives):
                 create_graph=create_graph,
                 free=free,
                 keep_all=self._keeps_all(keep),
-                graph=graph,
+                graph=planned or graph,
             )
         self._has_run_backward = True
         if is_last and not self.is_recording:
@@ -274,8 +276,11 @@ class Tape(TapeDerivatives):
 
     def _prepare(
         self, targets: Sequence[Value], sources: set[Any] | None, frees: bool, keeps_all: bool, is_recorded: bool
-    ) -> None:
+    ) -> Graph | None:
         """Get ready for a backward within the tape's memory budget; raise if there is no way.
+
+        Return the graph that was planned for, None without a budget: what is made again together depends on which
+        records a sweep has before it, so it must be given the same ones.
 
         Args:
             targets: where it starts.
@@ -285,11 +290,13 @@ class Tape(TapeDerivatives):
             is_recorded: whether it is recorded itself.
         """
         self._check_entered("GradientTape")
-        if self._dropping is not None and self._dropping.budget is not None:
-            graph = graph_of([link_of(target) for target in targets])
-            way: Way = (None, None) if sources is None else way_of(graph, sources)
-            keeps = set(graph[0]) if keeps_all else sources or set()
-            tape_scopes.prepare(self._dropping, graph[0], frees, keeps, is_recorded, way)
+        if self._dropping is None or self._dropping.budget is None:
+            return None
+        graph = graph_of([link_of(target) for target in targets])
+        way: Way = (None, None) if sources is None else way_of(graph, sources)
+        keeps = set(graph[0]) if keeps_all else sources or set()
+        tape_scopes.prepare(self._dropping, graph[0], frees, keeps, is_recorded, way)
+        return graph
 
     def _keeps_all(self, keep: str) -> bool:
         """Say whether a backward keeps the cotangents of all intermediates."""

@@ -94,6 +94,13 @@ def test_a_chain_of_which_every_value_is_held_runs_nothing_again(config):
     assert Chain(nt.sin, is_held=True).run(config)[2].recomputed == 0
 
 
+def test_a_value_that_no_rule_reads_is_not_made_again_while_the_program_holds_it(monkeypatch):
+    runs = counted_runs(monkeypatch)
+    for config in STRATEGIES:
+        Chain(lambda h: nt.tanh(h) + h, is_held=True).run(config)
+    assert {record.op.name for record in runs} == {"tanh"}
+
+
 def test_a_value_that_was_held_while_it_was_dropped_and_is_let_go_later_is_made_again(monkeypatch):
     runs = counted_runs(monkeypatch)
     x = nt.tensor(np.linspace(0, 1, 1000), requires_grad=True)
@@ -228,6 +235,32 @@ def test_gradients_by_some_sources_stay_within_the_budget(sources, share, recwar
         with Activations() as held:
             tape, loss = chain(x, budget)
             found = tape.gradient(loss, LAYERS[sources])
+        return [g.numpy(copy=True) for g in found], held.peak
+
+    expected, plain = run(None)
+    found, peak = run(plain * share)
+    assert peak <= 1.05 * plain * share
+    assert not recwarn.list
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("share", [0.275, 0.3, 0.325, 0.35, 0.4])
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_sweep_that_ends_at_intermediates_does_what_was_planned(first, share, recwarn):
+    x = nt.tensor(np.random.default_rng(9).standard_normal((64, 32)))
+
+    def run(budget):
+        config = budget and nt.CheckpointConfig(memory_budget_mb=budget / 2**20)
+        with Activations() as held:
+            with nt.GradientTape(checkpoint=config) as tape:
+                h, sources = x, []
+                for i, w in enumerate(LAYERS * 2):
+                    h = nt.tanh(h @ w) * nt.sigmoid(h)
+                    if first <= i < first + 3:
+                        sources.append(h)
+                loss = (h * h).mean()
+                del h
+            found = tape.gradient(loss, sources)
         return [g.numpy(copy=True) for g in found], held.peak
 
     expected, plain = run(None)

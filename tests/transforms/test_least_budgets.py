@@ -1,5 +1,6 @@
 """The least memory budget: what is named is enough and not much more than that, and more is not refused."""
 
+import random
 import re
 
 import numpy as np
@@ -220,3 +221,79 @@ def test_a_backward_that_is_recorded_is_said_to_exceed_the_budget():
     ]
     assert caught[0].filename == __file__
     assert gradients[x].node is not None
+
+
+def irregular(seed):
+    """Return a program over values of very different widths, with gates, skips and joins."""
+    choose, rng = random.Random(seed), np.random.default_rng(seed)
+    rows, length = choose.choice([16, 64]), choose.choice([5, 10, 20])
+    widths = [choose.choice([4, 8, 16, 16, 32, 128]) for _ in range(length + 1)]
+    kinds = ["lin", "lin", "tanh", "gate", "skip", "cat", "outer", "sum", "exp", "ln"]
+    layers = [(choose.choice(kinds), choose.random()) for _ in range(length)]
+    x = nt.tensor(rng.standard_normal((rows, widths[0])), requires_grad=True)
+
+    def weight(inputs, outputs):
+        return nt.tensor(np.full((inputs, outputs), 1.0 / inputs), requires_grad=True)
+
+    def layer(kind, h, p, width):
+        inputs = h.shape[1]
+        if kind == "tanh":
+            return nt.tanh(h) * 1.1
+        if kind == "sum":
+            return h + h.sum(axis=1, keepdims=True) * 0.1
+        if kind == "ln":
+            h = h - h.mean(axis=1, keepdims=True)
+            return h / (1 + (h * h).mean(axis=1, keepdims=True))
+        if kind == "gate":
+            return nt.tanh(h @ weight(inputs, width)) * nt.sigmoid(h @ weight(inputs, width))
+        if kind == "skip":
+            return nt.gelu(h @ weight(inputs, width)) + p @ weight(p.shape[1], width)
+        if kind == "cat":
+            h = nt.concatenate([h, p], axis=1)
+        elif kind == "outer":
+            h = (h.reshape(rows, inputs, 1) * nt.tanh(h[:, :4]).reshape(rows, 1, 4)).reshape(rows, 4 * inputs)
+        elif kind == "exp":
+            h = nt.exp(-h * h)
+        h = h @ weight(h.shape[1], width)
+        return nt.tanh(h) if kind == "lin" else h
+
+    def program():
+        h = x * 1.0
+        pool = [h]
+        for (kind, share), width in zip(layers, widths[1:], strict=True):
+            h = layer(kind, h, pool[int(share * len(pool))], width)
+            pool = [*pool, h][-3:] if share < 0.4 else pool
+        del pool
+        return (h * h).mean()
+
+    return program
+
+
+@pytest.mark.parametrize("program", [*map(irregular, [26, 30, 76])])
+def test_the_named_least_is_close_to_the_least_that_is_accepted(program):
+    expected, plain = run(program)
+    with pytest.raises(nt.errors.MemoryBudgetError) as caught:
+        run(program, 0.02 * plain)
+    least = least_named(caught.value)
+    found, peak = run(program, least)
+    assert peak <= 1.03 * least
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for power in range(6):
+        with pytest.raises(nt.errors.MemoryBudgetError):
+            run(program, least / 1.05 * 0.96**power)
+
+
+def test_a_view_that_is_larger_than_all_values_before_it_is_no_surprise():
+    def program():
+        w = WEIGHTS[0]
+        h = X[:4] @ w
+        for _ in range(60):
+            h = nt.tanh(h)
+        return ((w.T @ h.T) ** 2).mean()
+
+    _, plain = run(program)
+    with pytest.raises(nt.errors.MemoryBudgetError) as caught:
+        run(program, 0.02 * plain)
+    assert least_named(caught.value) <= 0.2 * plain
+    assert run(program, 0.2 * plain)[1] <= 1.03 * 0.2 * plain

@@ -150,7 +150,7 @@ class Back(Enum):
 
     OWN = "its own"
     SHARED = "that of the output's, which it is a view of"
-    RESHAPED = "the same, if the output's lies in order, else its own"
+    RESHAPED = "the same, if a view has the operand's shape, else its own"
     REPEATED = "as much as the output's takes, which it repeats without a copy"
 
 

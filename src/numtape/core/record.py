@@ -177,17 +177,19 @@ class Block:
     """Stands in records for arrays that were dropped together and are made again together.
 
     Making one again may run through others. Of those that are `shared` some are put back then as well, instead of being
-    made once more when the sweep gets to them: for chains of cheap values, not for a region inside another.
+    made once more when the sweep gets to them: for chains of cheap values, not for a region inside another. One that is
+    `unread` stands for arrays that no rule reads and no record ever kept; they are not put back.
 
     An array that the program holds lives on, and is not made a second time: weak references find it, by the index of
     its record, since blocks hold no records.
     """
 
-    __slots__ = ("_dropped", "is_shared", "limit")
+    __slots__ = ("_dropped", "is_shared", "is_unread", "limit")
 
-    def __init__(self, limit: Limit | None = None, is_shared: bool = False) -> None:
+    def __init__(self, limit: Limit | None = None, is_shared: bool = False, is_unread: bool = False) -> None:
         self.limit = limit
         self.is_shared = is_shared
+        self.is_unread = is_unread
         self._dropped: dict[int, tuple[weakref.ref[Any], ...]] = {}
 
     def drop(self, record: "Record") -> None:

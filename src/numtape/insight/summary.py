@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from ..core.context import FREED
-from ..core.record import Record, link_name
+from ..core.record import Block, Record, link_name
 
 HEADINGS = ("record", "op", "inputs", "shape", "dtype", "bytes", "kept", "line")
 #: How many rows a printed table shows before it leaves out the middle.
@@ -37,7 +37,8 @@ def kept(record: Record) -> str:
     """Say in a word what became of a record's output: "yes", "freed", "dropped", or "" if no rule reads it."""
     if record.cell is FREED:
         return "freed"
-    return "yes" if record.is_kept else "" if record.array is None else "dropped"
+    is_dropped = type(record.array) is Block and not record.array.is_unread
+    return "yes" if record.is_kept else "dropped" if is_dropped else ""
 
 
 def short_site(record: Record) -> str:

@@ -12,6 +12,7 @@ import itertools
 import math
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from ..core.recompute import drop, note_arrays
 from ..core.record import Block, Record, users_level
 from ..errors import MemoryBudgetError
 from .checkpoint import pin
+from .layouts import Strides, strides_of
 
 #: What an op may exceed a budget by until something is dropped.
 _TOLERANCE = 1.05
@@ -66,6 +68,8 @@ class Account:
         self.largest = 0
         #: The indices of records whose outputs are views.
         self.views: set[int] = set()
+        #: The strides, in elements, of outputs that do not lie in order, by the indices of records.
+        self.strides: dict[int, Strides] = {}
         #: What a plan has decided, by the index of the record that reads, in the order in which it does.
         self.plan: dict[int, list[float]] = {}
         #: Where and how the forward did not stay within the budget; None while it does.
@@ -139,6 +143,11 @@ class Dropping(Scope):
         self._inside: set[Record] = set()
         self._counted: set[Record] = set()
         self._is_view = False
+        #: What the last op has computed, while somebody holds it, and how it lies if that is not in order.
+        self._made: weakref.ref[Any] | None = None
+        self._strides: Strides | None = None
+        #: Stands for values that no rule reads. They are not made a second time while the program holds them.
+        self._unread = Block(is_unread=True)
         #: The values that are kept only to make others again, with what their records held before.
         self.pinned: dict[Record, Block | None] = {}
         #: The records whose values rules read.
@@ -156,6 +165,9 @@ class Dropping(Scope):
         out = compute(op, arrays, params)
         self._elapsed = time.perf_counter() - start
         self._is_view = _is_view(out, arrays)
+        is_array = isinstance(out, np.ndarray)
+        self._made = weakref.ref(out) if is_array else None
+        self._strides = strides_of(out) if is_array and not out.flags.c_contiguous else None
         if not self._is_view:
             self.account.hold(out)
         return out
@@ -166,13 +178,18 @@ class Dropping(Scope):
         if self._is_view:
             self.account.views.add(record.index)
             self._is_view = False
+        if self._strides is not None:
+            self.account.strides[record.index] = self._strides
+            self._strides = None
+        self._remember(record)
         self.keep_what_rules_read(record)
-        if record.nbytes > max(self.account.largest, self._foreseen):
+        size = self.account.size(record)
+        if size > max(self.account.largest, self._foreseen):
             # It came as a surprise. That does no harm if it is small, or if nothing has to be dropped.
-            surprise = (record.nbytes - self.account.largest) / (_TOLERANCE - 1)
+            surprise = (size - self.account.largest) / (_TOLERANCE - 1)
             dropped = sum(self.account.size(each) for each in self._read if not each.is_kept)
             self.account.least = max(self.account.least, min(surprise, live + dropped))
-        self.account.largest = max(self.account.largest, record.nbytes)
+        self.account.largest = max(self.account.largest, size)
         if self.account.shortage is not None:
             self._keep_nothing(record, live)
             return
@@ -192,6 +209,16 @@ class Dropping(Scope):
         self.settle_down(record)
         if self.budget is not None and (self.account.is_short or live > self.budget):
             self.make_room(record, live)
+
+    def _remember(self, record: Record) -> None:
+        """Know the output of a record that does not keep it as long as somebody else does."""
+        made = None if self._made is None else self._made()
+        self._made = None
+        if made is None or record.array is not None or record.notes is not None:
+            return
+        if made.shape == record.shape and made.dtype == record.dtype:
+            record.array = made
+            self._unread.drop(record)
 
     def _newly_kept(self, record: Record) -> int:
         """Return the bytes that the stretch keeps more since a record was made: its own, and those that it reads."""
@@ -282,7 +309,7 @@ class Dropping(Scope):
         """Drop what a closed stretch holds, as one block with what a strategy has dropped of it before."""
         stretch.block = self.new_block()
         for record in stretch.records:
-            if type(record.array) is Block:
+            if type(record.array) is Block and not record.array.is_unread:
                 stretch.block.take_over(record)
         self._drop(stretch, stretch.block)
 

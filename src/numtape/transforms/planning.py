@@ -40,6 +40,10 @@ class Plan:
 
 #: What the prediction may exceed a budget by.
 _TOLERANCE = 1.02
+#: The least is looked for in steps of this factor, ...
+_STEP = 0.96
+#: ... so many, fewer if there are many records: how many of these all walks together may pass.
+_FEWEST_WALKS, _MOST_WALKS, _PASSED = 10, 40, 40_000
 #: The shares of a budget that are tried where the whole of it is exceeded.
 _SHARES = (0.95, 0.85, 0.75, 0.65, 0.5)
 
@@ -98,7 +102,9 @@ def _least_walk(scope: Dropping, backward: Backward) -> Walk:
     It does not depend on the budget: what one has room for, a larger one has, too.
     """
     least = Walk(scope, backward, 0.0).run()
-    for budget in [least.peak * share for share in _SHARES]:
+    budget = float(least.peak)
+    for _ in range(max(_FEWEST_WALKS, min(_MOST_WALKS, _PASSED // len(backward.records)))):
+        budget *= _STEP
         walk = Walk(scope, backward, budget, least.peak * 0.99).run()
         least = min(least, walk, key=lambda walk: walk.peak)
     return least

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..core.apply import PICK
 from ..core.buffers import buffer_of, held_by_others
-from ..core.context import FREED
+from ..core.context import FREED, entered
 from ..core.graph import Way
-from ..core.op import Back, Reads, Rule, same
+from ..core.op import Back, Reads, Rule, same, shape_of
+from ..core.reader import Reader
 from ..core.recompute import Made, array_of, remake
 from ..core.record import Block, Record
 from ..core.restoring import Restorer
@@ -18,6 +21,7 @@ from ..core.reverse import KEPT
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES
 from .dropping import Dropping
+from .layouts import Memory, Strides, computed, in_rows, reshaped, strides_of
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,14 @@ class _Buffer:
 
 
 class _Cotangent(_Buffer):
-    """Stands for a cotangent and its views."""
+    """Stands for a cotangent and its views; `strides` are those of several arrays, too, where nobody asks for them."""
 
-    __slots__ = ("_is_moved",)
+    __slots__ = ("_is_moved", "strides")
 
-    def __init__(self, count: _Count, record: Record) -> None:
+    def __init__(self, count: _Count, record: Record, strides: Strides | None = None) -> None:
+        self.strides: Strides = in_rows(() if isinstance(record.shape, list) else record.shape)
+        if strides is not None:
+            self.strides = strides
         is_half = not isinstance(record.dtype, list) and record.dtype in HALF_DTYPES
         super().__init__(count, record.nbytes * 2 if is_half else record.nbytes)  # Halves are carried in float32.
         self._is_moved = True
@@ -77,6 +84,12 @@ class _Cotangent(_Buffer):
             self._is_moved = False
             self._count.moved -= self.nbytes
 
+    def leave(self) -> None:
+        """Become the gradient of a leaf, which does not count."""
+        self.stay()
+        self._count.live -= self.nbytes
+        self.nbytes = 0
+
     def __del__(self) -> None:
         self.stay()
         super().__del__()
@@ -85,12 +98,11 @@ class _Cotangent(_Buffer):
 class _View:
     """Stands for a cotangent that is a view of another: nothing is added to it in place."""
 
-    __slots__ = ("base", "is_in_order")
+    __slots__ = ("base", "strides")
 
-    def __init__(self, of: "_Cotangent | _View", is_in_order: bool = False) -> None:
+    def __init__(self, of: "_Cotangent | _View", strides: Strides) -> None:
         self.base: _Cotangent = of.base if isinstance(of, _View) else of
-        #: Whether its elements lie one after the other, so that another shape is a view as well.
-        self.is_in_order = is_in_order
+        self.strides = strides
 
     def stay(self) -> None:
         """Be asked for, and so held to the end."""
@@ -136,12 +148,15 @@ class Walk:
             if type(block) is Block:
                 if block not in blocks:
                     is_bounded = budget is not None and block.limit is not None
-                    blocks[block] = Block(self if is_bounded else None, block.is_shared)
+                    blocks[block] = Block(self if is_bounded else None, block.is_shared, block.is_unread)
                 if copy.array is None:
                     copy.array = blocks[block]
                 else:
                     blocks[block].drop(copy)
         self.records = [copies[record] for record in records]
+        #: The record whose rule was asked last, and what it gave.
+        self._asked: tuple[Record | None, Any] = (None, None)
+        self._memory = Memory(record.shape for record in records if not isinstance(record.shape, list))
         self.kept_bytes = self.count.live
         # What the program holds besides, and what else records hold, stays.
         self.count.live += max(0, scope.account.buffers.live - buffers.known)
@@ -174,7 +189,8 @@ class Walk:
     def run(self) -> "Walk":
         """Walk backward, once; count what is held and what runs again."""
         try:
-            self._run()
+            with entered(scopes=(), observers=()):  # Nobody looks at rules that are only asked.
+                self._run()
             return self
         finally:
             # Blocks in the copies refer to the walk. Without this, they would live until garbage is collected, and be
@@ -185,6 +201,8 @@ class Walk:
     def _run(self) -> None:
         cotangents: dict[Record, Any] = {}
         kept: list[Any] = []
+        leaves: set[Any] = set()
+        of_leaves: list[_Cotangent] = []
         restorer = Restorer(self.records, cotangents, self._remake)
         inner = {link for record in self.records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
         useful = self.backward.way[0]
@@ -208,12 +226,27 @@ class Walk:
                 link = record.inputs[position]
                 if type(link) is Record:
                     self._pass_on(record, position, link, g, cotangents)
+                elif link not in leaves:  # What comes later is added.
+                    leaves.add(link)
+                    if not isinstance(g, list) and back_of(record, position) in (Back.SHARED, Back.RESHAPED):
+                        of_leaves.append(getattr(g, "base", g))
+            of_leaves = self._let_leaves_go(of_leaves, cotangents)
             if self.peak > self.most:
                 break
             restorer.drop(record)
             if self.backward.frees:
                 record.array = None
                 record.cell = FREED
+
+    def _let_leaves_go(self, of_leaves: list[_Cotangent], cotangents: dict[Record, Any]) -> list[_Cotangent]:
+        """Count no more what became the gradient of a leaf, and return those of them that records wait for, too."""
+        if not of_leaves:
+            return of_leaves
+        waiting = {id(getattr(g, "base", g)) for g in cotangents.values()}
+        for g in of_leaves:
+            if id(g) not in waiting:
+                g.leave()
+        return [g for g in of_leaves if id(g) in waiting]
 
     def _pulled(self, record: Record) -> list[int]:
         """Return the positions of the operands to which a sweep pulls the cotangent of a record."""
@@ -231,19 +264,54 @@ class Walk:
             cotangents.setdefault(link, []).append(g)
             return
         before = cotangents.get(link)
-        back = Back.OWN if isinstance(g, list) or before is not None else back_of(record, position)
+        back = Back.OWN if isinstance(g, list) else back_of(record, position)
+        if before is not None:
+            # A sum is made in place if nobody else holds what it is added to, and that is no view.
+            if sys.getrefcount(before) != KEPT or isinstance(before, _View):
+                added = self._strides_given(record, position, link, g, back) or in_rows(link.shape)
+                strides = computed(link.shape, (before.strides, added))
+                del before, cotangents[link]  # Both are there only while the op runs.
+                cotangents[link] = _Cotangent(self.count, link, strides)
+            return
+        if back is Back.SHARED and getattr(record.op.pull(position), "function", None) is same:
+            cotangents[link] = g
+            return
+        given = self._strides_given(record, position, link, g, back)
+        if back is Back.OWN or given is None:
+            cotangents[link] = _Cotangent(self.count, link, given)
+        else:
+            cotangents[link] = _View(_Cotangent(self.count, record) if back is Back.REPEATED else g, given)
+
+    def _strides_given(self, record: Record, position: int, link: Record, g: Any, back: Back) -> Strides | None:
+        """Return how the cotangent lies that a record's rule gives; None if it is new and lies in order."""
         if back is Back.RESHAPED:
-            is_in_order = not isinstance(g, _View) or g.is_in_order
-            # A copy takes the place of what it was made of, unless that stays.
-            is_more = not is_in_order and self.originals[link] in self.backward.keeps
-            cotangents[link] = _Cotangent(self.count, link) if is_more else _View(g, is_in_order)
-        elif back is Back.SHARED:
-            cotangents[link] = g if getattr(record.op.pull(position), "function", None) is same else _View(g)
-        elif back is Back.REPEATED:
-            cotangents[link] = _View(_Cotangent(self.count, record))
-        # A sum is made in place if nobody else holds what it is added to, and that is no view.
-        elif before is None or sys.getrefcount(before) != KEPT or isinstance(before, _View):
-            cotangents[link] = _Cotangent(self.count, link)
+            return reshaped(record.shape, g.strides, link.shape)
+        if back is not Back.OWN:
+            return self._strides_of_view(record, position, g)
+        if not record.op.is_elementwise or isinstance(g, list) or link.shape != record.shape:
+            return None
+        reads = [self._strides_of(read) for read in _reads(record, [position]) if shape_of(read) == record.shape]
+        return computed(record.shape, (g.strides, *reads))
+
+    def _strides_of_view(self, record: Record, position: int, g: Any) -> Strides:
+        """Return how the view lies that a record's rule gives of a cotangent: the rule itself is asked."""
+        rule = record.op.pull(position)
+        assert isinstance(rule, Rule)
+        is_joint = isinstance(record.op.joint, Rule) and rule.function is record.op.joint.function
+        if not is_joint or record is not self._asked[0]:
+            array = self._memory.array(record.shape, g.strides)
+            self._asked = record, rule.run(array, record, Reader(None), position)
+        found = self._asked[1]
+        return strides_of(found[position] if is_joint else found)
+
+    def _strides_of(self, read: Any) -> Strides:
+        """Return how what a rule reads lies, or lay before it was dropped."""
+        if type(read) is not Record:
+            array = read.array if isinstance(read, Value) else read
+            return strides_of(array) if isinstance(array, np.ndarray) else in_rows(shape_of(read))
+        array = array_of(self.originals.get(read, read))
+        known = self.scope.account.strides.get(read.index)
+        return strides_of(array) if isinstance(array, np.ndarray) else known or in_rows(read.shape)
 
     def _remake(self, records: Sequence[Record], wanted: set[Record], alive: Made) -> Made:
         return remake(records, wanted, alive, self._run_again)
