@@ -44,6 +44,8 @@ _TOLERANCE = 1.02
 _STEP = 0.96
 #: ... so many, fewer if there are many records: how many of these all walks together may pass.
 _FEWEST_WALKS, _MOST_WALKS, _PASSED = 10, 40, 40_000
+#: What exceeds a budget by less than this is looked at once more.
+_NEAR = 1.05
 #: The shares of a budget that are tried where the whole of it is exceeded.
 _SHARES = (0.95, 0.85, 0.75, 0.65, 0.5)
 
@@ -86,6 +88,8 @@ def prepare(scope: Dropping, backward: Backward) -> Walk:
             walk = Walk(scope, backward, budget * share, most).run()
     if walk.peak > most:
         walk = _least_walk(scope, backward)
+    if most < walk.peak < most * _NEAR:  # As may be for a budget that was named where other values were kept.
+        walk = _least_walk(scope, backward, finer=4)
     if walk.peak > most:
         least = as_megabytes(max(scope.account.least, walk.peak), is_least=True)
         raise MemoryBudgetError(
@@ -96,15 +100,16 @@ def prepare(scope: Dropping, backward: Backward) -> Walk:
     return walk
 
 
-def _least_walk(scope: Dropping, backward: Backward) -> Walk:
+def _least_walk(scope: Dropping, backward: Backward, finer: int = 1) -> Walk:
     """Return the walk that takes the least, through a backward of which everything was dropped.
 
-    It does not depend on the budget: what one has room for, a larger one has, too.
+    It does not depend on the budget: what one has room for, a larger one has, too. It is looked for in steps that are
+    `finer` by a factor.
     """
     least = Walk(scope, backward, 0.0).run()
     budget = float(least.peak)
-    for _ in range(max(_FEWEST_WALKS, min(_MOST_WALKS, _PASSED // len(backward.records)))):
-        budget *= _STEP
+    for _ in range(finer * max(_FEWEST_WALKS, min(_MOST_WALKS, _PASSED // len(backward.records)))):
+        budget *= _STEP ** (1 / finer)
         walk = Walk(scope, backward, budget, least.peak * 0.99).run()
         least = min(least, walk, key=lambda walk: walk.peak)
     return least
