@@ -856,8 +856,8 @@ def tensor_to_cuda():
 
 
 ELEMENT = (
-    "an element that was taken out of a tensor is a copy, as in NumPy, and what is written to it would be lost; write "
-    "x[i] = v, or x[i] += v, or clone() it first."
+    "an element that was taken out of a tensor is a copy, as in NumPy, and cannot be written; write x[i] = v, or "
+    "x[i] += v, or clone() it first."
 )
 
 

@@ -65,6 +65,27 @@ def test_getitem_of_one_element_is_a_copy_that_cannot_be_written():
     assert matrix.tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
+def test_getitem_of_one_element_can_become_a_variable():
+    w, b = nt.tensor([1.0, 2.0])
+    w.requires_grad = b.requires_grad = True
+    optimizer = nt.optim.SGD([b], lr=0.5)
+    (w * b).backward()
+    with nt.no_grad():
+        for p in (w,):
+            p -= 0.5 * p.grad
+    optimizer.step()
+    assert (w.item(), b.item(), w.requires_grad) == (0.0, 1.5, True)
+    with pytest.raises(nt.errors.LeafWriteError):
+        w += 1.0
+    module = nt.nn.Module()
+    module.register_buffer("scale", nt.arange(3.0)[1])
+    module.load_state_dict({"scale": nt.tensor(5.0)})
+    assert module.scale.item() == 5.0
+    element = nt.arange(3.0)[1]
+    element.data = 7.0
+    assert element.item() == 7.0
+
+
 def test_getitem_of_one_element_can_begin_a_sum():
     def total(x):
         found = x[0]

@@ -172,6 +172,9 @@ def test_random_numbers_like_another_tensor_and_of_a_size():
     for drawn in (nt.rand_like(like), nt.randn_like(like)):
         assert (drawn.shape, drawn.dtype) == ((2, 3), nt.float64)
     assert nt.randn_like(like, dtype="float32", rng=0).tolist() == nt.randn(2, 3, rng=0).tolist()
+    assert nt.randn(size=(2, 3)).shape == nt.rand(size=(2, 3)).shape == (2, 3)
+    with pytest.raises(nt.errors.ArgumentError, match="normal: the shape was given twice"):
+        nt.normal(0.0, 1.0, (2,), size=(2, 3))
     for drawn in (nt.randint(0, 5, size=(3,)), nt.normal(0.0, 1.0, size=3), nt.uniform(size=(3,))):
         assert drawn.shape == (3,)
 

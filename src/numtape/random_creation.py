@@ -22,8 +22,19 @@ def _float_dtype(name: str, dtype: DtypeLike) -> Any:
     return chosen
 
 
+def _shape(caller: str, lengths: tuple[Any, ...], size: Any) -> Shape:
+    """Return a shape that was given as a tuple, as integers, or as `size`, but not twice."""
+    shape = given_shape(caller, lengths)
+    if size is None:
+        return shape
+    if shape:
+        raise ArgumentError(f"{caller}: the shape was given twice, as {shape} and as {size!r}.")
+    return given_shape(caller, (size,))
+
+
 def rand(
     *shape: Any,
+    size: Any = None,
     dtype: DtypeLike = None,
     requires_grad: bool = False,
     name: str | None = None,
@@ -37,7 +48,7 @@ def rand(
         tensor([0.27549583, 0.57751346])
     """
     check_device("rand", device)
-    return _uniform("rand", 0.0, 1.0, given_shape("rand", shape), dtype, requires_grad, name, rng)
+    return _uniform("rand", 0.0, 1.0, _shape("rand", shape, size), dtype, requires_grad, name, rng)
 
 
 def uniform(
@@ -60,7 +71,7 @@ def uniform(
     """
     check_device("uniform", device)
     given_number("uniform", "low", low), given_number("uniform", "high", high)
-    whole = given_shape("uniform", lengths or (shape if size is None else size,))
+    whole = _shape("uniform", lengths or (shape,), size)
     return _uniform("uniform", low, high, whole, dtype, requires_grad, name, rng)
 
 
@@ -75,6 +86,7 @@ def _uniform(
 
 def randn(
     *shape: Any,
+    size: Any = None,
     dtype: DtypeLike = None,
     requires_grad: bool = False,
     name: str | None = None,
@@ -88,7 +100,7 @@ def randn(
         (2, 3)
     """
     check_device("randn", device)
-    return _normal("randn", 0.0, 1.0, given_shape("randn", shape), dtype, requires_grad, name, rng)
+    return _normal("randn", 0.0, 1.0, _shape("randn", shape, size), dtype, requires_grad, name, rng)
 
 
 def rand_like(
@@ -151,7 +163,7 @@ def normal(
     given_number("normal", "mean", mean)
     if given_number("normal", "std", std) < 0:
         raise ArgumentError(f"normal: std is {std!r}; a standard deviation is not negative.")
-    whole = given_shape("normal", lengths or (shape if size is None else size,))
+    whole = _shape("normal", lengths or (shape,), size)
     return _normal("normal", mean, std, whole, dtype, requires_grad, name, rng)
 
 
@@ -194,7 +206,7 @@ def randint(
         raise ArgumentError(f"randint: low is {low} and high is {high}; high must be larger.")
     if as_dtype(dtype).kind not in "iu":
         raise DtypeError(f"randint: draws integers, but dtype is {as_dtype(dtype)}; use uniform, or astype().")
-    size = given_shape("randint", lengths or (shape if size is None else size,))
+    size = _shape("randint", lengths or (shape,), size)
     key, counter = stream_of(rng).take(math.prod(size))
     return finished(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), requires_grad, name)
 

@@ -14,7 +14,7 @@ from .core.apply import is_tracked
 from .core.context import current, entered
 from .core.gradients import backward, is_leaf
 from .core.record import Record, call_site, note
-from .core.value import Lifted, Value, extras_of, update_node, wrap
+from .core.value import Lifted, Value, extras_of, make_writable, update_node, wrap
 from .core.write import mark_written
 from .dtypes import FLOAT_DTYPES, default_dtype, int64, is_float
 from .errors import ArgumentError, DtypeError, GradientError, IndexingError, OperandError, ShapeError
@@ -226,6 +226,7 @@ class Members(Value):
 
     @data.setter
     def data(self, source: Any) -> None:
+        make_writable(self)
         with entered(grad=False):
             setitem(self, ..., source)
 

@@ -7,7 +7,7 @@ from .conversion_members import ConversionMembers
 from .core.declare import runner
 from .core.faces import is_operand, operator
 from .core.inplace import write_op
-from .core.write import is_number
+from .core.value import is_number
 from .errors import MissingAxesError, ShapeError
 from .ops.indexing import setitem
 from .tensor_members import Members

@@ -191,5 +191,19 @@ def update_node(value: Value) -> None:
     """Make a leaf's node agree with its extras: tracked while it requires a gradient or some tape watches it."""
     extras = extras_of(value)
     value.node = LEAF if extras.requires_grad or extras.watchers else None
+    if value.node is LEAF:
+        make_writable(value)
     if extras.since is None:
         extras.since = 0
+
+
+def is_number(value: Value) -> bool:
+    """Say whether a value is a number that cannot be written, as elements are that were taken out by their index."""
+    array = getattr(value, "array", None)  # Of a lifted one there is none.
+    return array is not None and not array.ndim and not array.flags.writeable
+
+
+def make_writable(value: Value) -> None:
+    """Give a number memory of its own that can be written: it is to be a variable from now on."""
+    if is_number(value):
+        value.array = value.array.copy()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..errors import LeafWriteError, OverwrittenError
 from .context import current, settle
 from .record import Record, call_site, describe_site, note
-from .value import LEAF, Stamp, Value, Version
+from .value import LEAF, Stamp, Value, Version, is_number
 
 if TYPE_CHECKING:
     from .op import Op
@@ -111,17 +111,11 @@ def check_writable(name: str, target: Value, is_recording: bool) -> None:
             )
     if is_number(target):
         raise OverwrittenError(
-            f"{name}: an element that was taken out of a tensor is a copy, as in NumPy, and what is written to it "
-            "would be lost; write x[i] = v, or x[i] += v, or clone() it first."
+            f"{name}: an element that was taken out of a tensor is a copy, as in NumPy, and cannot be written; "
+            "write x[i] = v, or x[i] += v, or clone() it first."
         )
     if not target.array.flags.writeable:
         raise OverwrittenError(f"{name}: the tensor's memory is read-only; use clone() to get memory of its own.")
-
-
-def is_number(value: Value) -> bool:
-    """Say whether a value is a number that cannot be written, as elements are that were taken out by their index."""
-    array = getattr(value, "array", None)  # Of a lifted one there is none.
-    return array is not None and not array.ndim and not array.flags.writeable
 
 
 def mark_written(target: Value, node: Any) -> None:

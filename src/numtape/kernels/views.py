@@ -67,11 +67,3 @@ def laid_out(x: NDArray, strides: Shape, dtype: Dtype) -> NDArray:
 def aligned(x: Any) -> Any:
     """Return an array, or a copy if its numbers lie across words: BLAS does not get these, and others add otherwise."""
     return x.copy(order="K") if isinstance(x, np.ndarray) and not x.flags.aligned else x
-
-
-def doubled(x: Any) -> Any:
-    """Return twice a tensor or an array; of what an array repeats, only once."""
-    if not isinstance(x, np.ndarray) or x.size <= _FEW or all(x.strides):
-        return x + x
-    once = x[tuple(slice(None) if stride else slice(1) for stride in x.strides)]
-    return np.broadcast_to(once + once, x.shape)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .. import tree
 from .._typing import DtypeLike
-from ..core.value import Value
+from ..core.value import Value, make_writable
 from ..creation import tensor
 from ..dtypes import bfloat16, float16, float32, float64
 from ..errors import ArgumentError, NumtapeError, OperandError, UnknownNameError
@@ -169,6 +169,8 @@ class Module(Hooked):
         """
         if value is not None and not isinstance(value, Value):
             value = tensor(value)
+        if value is not None:
+            make_writable(value)
         self._register(name, value, Kind.BUFFER if persistent else Kind.TRANSIENT)
         others = self._statistics - {name}
         self.__dict__["_statistics"] = others | {name} if is_statistic else others
