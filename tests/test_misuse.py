@@ -850,7 +850,7 @@ def device_of_a_creator():
     nt.zeros(2, device="cuda")
 
 
-@misuse(errors.ArgumentError, "cuda: there is no device 'cuda'; numtape computes on \"cpu\".")
+@misuse(errors.ArgumentError, "to: there is no device 'cuda'; numtape computes on \"cpu\".")
 def tensor_to_cuda():
     nt.zeros(2).cuda()
 

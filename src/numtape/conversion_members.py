@@ -41,10 +41,9 @@ class ConversionMembers(Value):
         """Return the tensor itself: there is no other device."""
         return self
 
-    def cuda(self, device: Any = "cuda", non_blocking: Any = False) -> Self:
+    def cuda(self, device: Any = None, non_blocking: Any = False) -> Self:
         """Raise, since there is no such device."""
-        check_device("cuda", "cuda")
-        return self
+        return self.to("cuda")
 
     def contiguous(self) -> Self:
         """Return the tensor itself if its elements lie in the order of its axes, and else a copy for which they do."""

@@ -7,7 +7,7 @@ from .conversion_members import ConversionMembers
 from .core.declare import runner
 from .core.faces import is_operand, operator
 from .core.inplace import write_op
-from .core.value import is_number
+from .core.value import is_element
 from .errors import MissingAxesError, ShapeError
 from .ops.indexing import setitem
 from .tensor_members import Members
@@ -37,12 +37,12 @@ def _swapped(face: Any) -> Any:
 
 
 def _in_place(face: Any) -> Any:
-    """Return an augmented assignment that writes an op's result into its first operand; numbers are made anew."""
+    """Return an augmented assignment that writes an op's result into its first operand; elements are made anew."""
 
     def method(self: Any, other: Any) -> Any:
         if not is_operand(other):
             return NotImplemented
-        return face(self, other) if is_number(self) else write_op(self, face.op, (self, other))
+        return face(self, other) if is_element(self) else write_op(self, face.op, (self, other))
 
     return method
 

@@ -1,5 +1,6 @@
 """The least memory budget: what is named is enough and not much more than that, and more is not refused."""
 
+import contextlib
 import random
 import re
 
@@ -10,6 +11,7 @@ import numtape as nt
 from numtape.core.op import Op
 from numtape.insight.activations import Activations
 from numtape.testing import op_checks
+from numtape.transforms import planning
 
 WEIGHTS = [nt.randn(32, 32, rng=i, requires_grad=True) for i in range(12)]
 X = nt.randn(64, 32, rng=0)
@@ -297,3 +299,18 @@ def test_a_view_that_is_larger_than_all_values_before_it_is_no_surprise():
         run(program, 0.02 * plain)
     assert least_named(caught.value) <= 0.2 * plain
     assert run(program, 0.2 * plain)[1] <= 1.03 * 0.2 * plain
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS, *map(irregular, range(20))])
+def test_a_walk_that_was_given_up_is_not_taken_for_the_least(program, monkeypatch):
+    found = []
+    least_walk = planning._least_walk
+    monkeypatch.setattr(
+        planning, "_least_walk", lambda *args, **how: found.append(least_walk(*args, **how)) or found[-1]
+    )
+    _, plain = run(program)
+    for share in (0.02, 0.2, 0.3, 0.4):
+        with contextlib.suppress(nt.errors.MemoryBudgetError):
+            run(program, share * plain, "block")
+    assert found
+    assert all(walk.peak <= walk.most for walk in found)

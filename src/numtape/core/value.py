@@ -197,13 +197,13 @@ def update_node(value: Value) -> None:
         extras.since = 0
 
 
-def is_number(value: Value) -> bool:
-    """Say whether a value is a number that cannot be written, as elements are that were taken out by their index."""
+def is_element(value: Value) -> bool:
+    """Say whether a value is an element that was taken out of another: a number that cannot be written."""
     array = getattr(value, "array", None)  # Of a lifted one there is none.
     return array is not None and not array.ndim and not array.flags.writeable
 
 
 def make_writable(value: Value) -> None:
-    """Give a number memory of its own that can be written: it is to be a variable from now on."""
-    if is_number(value):
+    """Give an element memory of its own that can be written: it is to be a variable from now on."""
+    if is_element(value):
         value.array = value.array.copy()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..errors import LeafWriteError, OverwrittenError
 from .context import current, settle
 from .record import Record, call_site, describe_site, note
-from .value import LEAF, Stamp, Value, Version, is_number
+from .value import LEAF, Stamp, Value, Version, is_element
 
 if TYPE_CHECKING:
     from .op import Op
@@ -109,7 +109,7 @@ def check_writable(name: str, target: Value, is_recording: bool) -> None:
                 f"{name}: {what} that requires a gradient or is watched cannot be written in place while gradients are "
                 "recorded; use `with nt.no_grad():` for an update, or compute a new tensor."
             )
-    if is_number(target):
+    if is_element(target):
         raise OverwrittenError(
             f"{name}: an element that was taken out of a tensor is a copy, as in NumPy, and cannot be written; "
             "write x[i] = v, or x[i] += v, or clone() it first."

@@ -110,8 +110,10 @@ def _least_walk(scope: Dropping, backward: Backward, finer: int = 1) -> Walk:
     budget = float(least.peak)
     for _ in range(finer * max(_FEWEST_WALKS, min(_MOST_WALKS, _PASSED // len(backward.records)))):
         budget *= _STEP ** (1 / finer)
-        walk = Walk(scope, backward, budget, least.peak * 0.99).run()
-        least = min(least, walk, key=lambda walk: walk.peak)
+        most = least.peak * 0.99
+        walk = Walk(scope, backward, budget, most).run()
+        if walk.peak <= most:  # Otherwise it was given up there, and would have taken more.
+            least = walk
     return least
 
 
