@@ -51,3 +51,28 @@ def test_the_backward_of_a_checkpointed_loop_leaves_statistics_alone():
     (end**2).sum().backward()
     assert [layer.running_mean.tolist(), layer.num_batches_tracked.item()] == before
     assert before[1] == 5
+
+
+def test_a_function_that_jvp_runs_again_draws_once_from_a_generator():
+    generator = nt.Generator(3)
+    weight = nt.tensor(np.ones(20), requires_grad=True)
+    value, _ = nt.jvp(lambda x: nt.dropout(x * weight, 0.5, rng=generator), np.ones(20), np.ones(20))
+    assert value.tolist() == nt.dropout(nt.tensor(np.ones(20)), 0.5, rng=nt.Generator(3)).tolist()
+    once = nt.Generator(3)
+    nt.dropout(nt.tensor(np.ones(20)), 0.5, rng=once)
+    assert generator.counter == once.counter
+
+
+def test_a_check_of_gradients_leaves_a_generator_alone():
+    generator = nt.Generator(3)
+    nt.check_gradients(lambda x: x * nt.rand(2, rng=generator), np.ones(2))
+    assert generator.counter == nt.Generator(3).counter
+
+
+def test_samples_do_not_share_what_is_drawn_by_operation():
+    def loss(weights, row):
+        return (weights * row * nt.rand(40)).sum()
+
+    with nt.deterministic(global_seed=0, operation_seeds=True):
+        found = nt.uncertainty.per_sample_gradients(loss, np.ones(40), np.ones((2, 40)))
+    assert found[0].tolist() != found[1].tolist()

@@ -5,7 +5,8 @@ step that is skipped takes the statistics back, which the records behind its los
 """
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from .._typing import NDArray
@@ -19,29 +20,46 @@ from .write import mark_written
 class effects:
     """Watches what a function changes, so that it can be undone: ``with effects() as seen: ...; seen.undo()``."""
 
-    __slots__ = ("_outer", "_place", "_stream", "_updated")
+    __slots__ = ("_outer", "_place", "_stream", "_updated", "drawn")
 
     def __enter__(self) -> "effects":
         thread = current().thread
         self._stream: Stream = thread_stream()
         self._place = self._stream.place()
+        #: The random streams that were drawn from, and where each stood before.
+        self.drawn: dict[Stream, dict[str, Any]] = {}
         #: By id, arrays that hold state, and what they held before.
         self._updated: dict[int, tuple[NDArray, NDArray]] = {}
-        self._outer, thread.updated = thread.updated, self._updated
+        self._outer = thread.drawn, thread.updated
+        thread.drawn, thread.updated = self.drawn, self._updated
         return self
 
     def __exit__(self, *exc: object) -> None:
-        current().thread.updated = self._outer
-        if self._outer is not None:
-            for key, pair in self._updated.items():
-                self._outer.setdefault(key, pair)
+        thread = current().thread
+        thread.drawn, thread.updated = self._outer
+        if thread.drawn is not None:  # Those around see all that is seen inside.
+            thread.drawn.update({stream: place for stream, place in self.drawn.items() if stream not in thread.drawn})
+        if thread.updated is not None:
+            thread.updated.update({key: pair for key, pair in self._updated.items() if key not in thread.updated})
 
     def undo(self) -> None:
         """Take back what was changed."""
-        current().thread.stream = self._stream
+        for stream, place in self.drawn.items():
+            stream.go_to(place)
+        current().thread.stream = self._stream  # Which a seed may have replaced.
         self._stream.go_to(self._place)
         for array, before in self._updated.values():
             array[...] = before
+
+
+@contextmanager
+def undoing() -> Iterator[effects]:
+    """Take back at the end what functions change inside: another run does, or has done, the same."""
+    with effects() as seen:
+        try:
+            yield seen
+        finally:
+            seen.undo()
 
 
 class Update(NamedTuple):

@@ -35,14 +35,18 @@ class Stream:
 
     def take(self, words: int) -> tuple[int, int]:
         """Reserve a block of counters for a draw of `words` words; return key and first counter."""
-        drawn = current().thread.drawn
-        if drawn is not None and self not in drawn:
-            drawn[self] = self.place()
+        self._note_draw()
         count = counters(words)
         with taking:
             counter = self.counter
             self.counter = counter + count
         return self.key, counter
+
+    def _note_draw(self) -> None:
+        """Tell whoever notes draws that this stream is about to be drawn from."""
+        drawn = current().thread.drawn
+        if drawn is not None and self not in drawn:
+            drawn[self] = self.place()
 
     def place(self) -> dict[str, Any]:
         """Return where the stream stands, as what a file can hold: numbers of 128 bits stand in it as text."""

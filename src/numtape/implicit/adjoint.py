@@ -14,6 +14,7 @@ from .._typing import NDArray
 from ..core.apply import apply
 from ..core.batching import Batched
 from ..core.context import current, entered
+from ..core.effects import undoing
 from ..core.forward import forward
 from ..core.gradients import link_of, sweep
 from ..core.op import Facts, Op
@@ -27,7 +28,7 @@ from ..tensors import Tensor
 from ..transforms.custom import per_output
 from ..transforms.loop_states import tensors_of, with_tensors
 from ..transforms.transposing import is_recorded
-from .capturing import Watcher, alone, check_known, cut_off, on_tape, tracking, undoing
+from .capturing import Watcher, alone, check_known, cut_off, on_tape, tracking
 from .equations import tracked_copy
 from .implicit_op import parts_of
 from .runge_kutta import Leaves

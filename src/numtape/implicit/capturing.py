@@ -7,10 +7,8 @@ from typing import Any
 
 from ..core.apply import watch_on_use
 from ..core.context import Scope, current, entered, settle
-from ..core.effects import effects
 from ..core.gradients import link_of
 from ..core.record import Record, call_site, describe_site
-from ..core.stream import Stream
 from ..core.tape import RecordingTape
 from ..core.value import Value
 from ..errors import GradientError, LeavesTapeError
@@ -191,25 +189,6 @@ def check_known(what: str, watcher: Watcher) -> None:
             "derivative, and did not when it ran first, so that gradient would be lost. Pass what changes as an "
             "argument."
         )
-
-
-@contextmanager
-def undoing() -> Iterator[dict[Stream, dict[str, Any]]]:
-    """Take back what functions change inside, such as running statistics: another run does, or has done, the same.
-
-    Yields the random streams that were drawn from, and where each stood.
-    """
-    thread = current().thread
-    outer, drawn = thread.drawn, dict[Stream, dict[str, Any]]()
-    thread.drawn = drawn
-    with effects() as seen:
-        try:
-            yield drawn
-        finally:
-            thread.drawn = outer
-            for stream, place in drawn.items():
-                stream.go_to(place)
-            seen.undo()
 
 
 def alone(grad: bool) -> entered:

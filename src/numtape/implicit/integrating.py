@@ -10,7 +10,7 @@ from .. import tree
 from .._typing import NDArray
 from ..core.apply import tracked_operands
 from ..core.context import current
-from ..core.effects import effects
+from ..core.effects import effects, undoing
 from ..core.streaming import StreamingTape
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import is_float
@@ -19,7 +19,7 @@ from ..ops import unbind
 from ..tensors import Tensor
 from ..transforms.loop_states import detached, tensors_of, with_tensors
 from .adjoint import ADJOINT, Adjoint
-from .capturing import Watcher, alone, on_tape, refers_to_tensors, undoing, watch_captured
+from .capturing import Watcher, alone, on_tape, refers_to_tensors, watch_captured
 from .dense_output import Solution
 from .equations import Space, tracked_copy
 from .runge_kutta import METHODS, Leaves

@@ -8,9 +8,10 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.context import Scope
+from ..core.effects import undoing
 from ..core.value import array_of, wrap
 from ..tensors import Tensor
-from .capturing import alone, undoing
+from .capturing import alone
 from .equations import Space
 from .runge_kutta import Leaves
 from .solvers import norm

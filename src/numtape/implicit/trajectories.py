@@ -9,6 +9,7 @@ import numpy as np
 from .._typing import NDArray
 from ..arguments import title
 from ..core.context import current
+from ..core.effects import undoing
 from ..core.gradients import link_of
 from ..core.stream import Stream
 from ..core.streaming import StreamingTape
@@ -19,7 +20,7 @@ from ..ops.casting import alias
 from ..tensors import Tensor
 from ..transforms.loop_states import checksum, detached, tensors_of, with_tensors
 from ..transforms.loops import checkpoint_loop
-from .capturing import Watcher, alone, on_tape, tracking, undoing
+from .capturing import Watcher, alone, on_tape, tracking
 from .equations import Space, leaves_in_form, tracked_copy
 from .runge_kutta import Field, Leaves, Method, step
 from .stepping import Stepper
@@ -128,13 +129,13 @@ class Trajectory:
         start = [tracked_copy(part.array) for part in constants(y)]
         own = with_tensors(args, [tracked_copy(value.array) for value in tensors_of(args)])
         watcher, results = Watcher([*start, *tensors_of(own)]), Results()
-        with undoing() as others, tracking(captured), alone(grad=True), np.errstate(all="ignore"):
+        with undoing() as seen, tracking(captured), alone(grad=True), np.errstate(all="ignore"):
             current().thread.stream = Stream(0)
             with watcher, results:
                 slopes = self.right_side(self.times[index], start, own)
             # What it takes there and was not known is no part of the slope's own history either.
             sources = [*start, *tensors_of(own), *captured, *watcher.captured()]
-            return None if others.keys() - {current().thread.stream} else trace_of(slopes, sources, results.prints)
+            return None if seen.drawn.keys() - {current().thread.stream} else trace_of(slopes, sources, results.prints)
 
     def check_trace(self, before: Trace | None, now: Trace | None) -> None:
         """Raise if f did something else than when the equation was solved."""

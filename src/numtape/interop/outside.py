@@ -6,9 +6,9 @@ from typing import Any
 from .. import tree
 from ..core.apply import is_tracked, watch_on_use
 from ..core.context import current, entered
+from ..core.effects import undoing
 from ..core.tape import RecordingTape
 from ..core.value import Value
-from ..implicit.capturing import undoing
 
 
 class _Uses(RecordingTape):

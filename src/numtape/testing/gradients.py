@@ -11,7 +11,7 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.context import entered
-from ..core.effects import effects
+from ..core.effects import undoing
 from ..dtypes import default_dtype, float64, set_default_dtype
 from ..errors import ArgumentError, OperandError
 from .certificate import SEVERITY, Finding, Gauge, Verdict, judge
@@ -87,11 +87,8 @@ def _aside() -> Iterator[None]:
     before = default_dtype()
     set_default_dtype(float64)
     try:
-        with entered(tapes=(), watch_all=False), effects() as seen:
-            try:
-                yield
-            finally:
-                seen.undo()
+        with entered(tapes=(), watch_all=False), undoing():
+            yield
     finally:
         set_default_dtype(before)
 

@@ -13,7 +13,7 @@ from .._typing import NDArray
 from ..core.apply import apply
 from ..core.binomial import best_step
 from ..core.context import Scope, casting, current, entered
-from ..core.effects import effects
+from ..core.effects import effects, undoing
 from ..core.forward import forward
 from ..core.gradients import link_of, sweep, tracked_again
 from ..core.graph import collect
@@ -183,7 +183,8 @@ class _Loop:
         # What is inside concerns those around no more than what is inside of an op.
         scopes = tuple(x for x in current().scopes if not (isinstance(x, Watcher) or getattr(x, "skips_loops", False)))
         tapes = (tape,) if self.is_on_tape else ()
-        with entered(tapes=tapes, watch_all=self.watches_all, scopes=scopes), self._noting_draws():
+        with entered(tapes=tapes, watch_all=self.watches_all, scopes=scopes), effects() as seen:
+            self.streams = seen.drawn
             number = 0
             while not self.is_over(state, number):
                 if places.keeps(number):
@@ -203,21 +204,9 @@ class _Loop:
                     self.values.append(checksum(state))
                 number += 1
                 tape.start_segment()
+        self.streams.pop(thread_stream(), None)  # All snapshots have its place.
         self.length = number
         return state
-
-    @contextmanager
-    def _noting_draws(self) -> Iterator[None]:
-        """Note the streams that are drawn from, besides the thread's own."""
-        thread = current().thread
-        before, thread.drawn = thread.drawn, self.streams
-        try:
-            yield
-        finally:
-            thread.drawn = before
-            self.streams.pop(thread_stream(), None)
-            if before is not None:
-                before.update({stream: place for stream, place in self.streams.items() if stream not in before})
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
@@ -228,14 +217,13 @@ class _Loop:
         for value in self.captured:
             if value.node is None:
                 recorder.watch(value)
-        with effects() as seen:
-            try:
+        try:
+            with undoing():
                 yield
-            finally:
-                recorder.unwatch()
-                seen.undo()
-                for stream, place in places.items():
-                    stream.go_to(place)
+        finally:
+            recorder.unwatch()
+            for stream, place in places.items():
+                stream.go_to(place)
 
     def as_first(self) -> entered:
         """Return the surroundings that a step runs in when it runs again on the tape: those of its first run."""

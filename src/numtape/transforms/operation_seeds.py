@@ -60,6 +60,7 @@ class OperationStream(Stream):
 
     def take(self, words: int) -> tuple[int, int]:
         """Return the key that belongs to this place, op and count, and its first counter."""
+        self._note_draw()
         name = f"{self._path()}:{sys._getframe(1).f_code.co_name.strip('_')}"
         with taking:
             count = self._draws.counts.get(name, 0)

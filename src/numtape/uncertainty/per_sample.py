@@ -1,7 +1,7 @@
 """`per_sample_gradients`: the gradient of each sample's loss by shared parameters, all in one batched sweep."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from .. import tree
 from ..api import gradients_of
 from ..arguments import title
-from ..core.context import Scope, current
+from ..core.context import Scope
 from ..core.effects import effects
 from ..core.op import Op
 from ..core.value import Value, wrap
@@ -66,23 +66,13 @@ def _gradients(function: Callable[..., Any], parameters: Any, samples: Any, coun
         return _members(function, function(lifted, *tree.map(_lifted, samples)), count).sum()
 
     total.__name__ = title(function)
-    thread = current().thread
-    outer, drawn = thread.drawn, dict[Any, dict[str, Any]]()
-    thread.drawn = drawn
     found = None
-    with effects() as seen:
-        try:
-            found = gradients_of(_NAME, total, 0, False)(shared)[1]
-        except Exception:
-            pass  # It may want to see numbers, which are there for one sample at a time; other errors show there too.
-        finally:
-            thread.drawn = outer
-    if found is not None and not drawn:
+    # It may want to see numbers, which are there for one sample at a time; other errors show there too.
+    with effects() as seen, suppress(Exception):
+        found = gradients_of(_NAME, total, 0, False)(shared)[1]
+    if found is not None and not seen.drawn:
         return found
-    # Random numbers that were drawn once would be the same for all samples.
-    for stream, place in drawn.items():
-        stream.go_to(place)
-    seen.undo()
+    seen.undo()  # Random numbers that were drawn once would be the same for all samples.
     return _one_by_one(function, parameters, samples, count)
 
 
