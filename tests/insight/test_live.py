@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
+from numtape.core.record import Record
 from numtape.insight.leaks import live_records
 from numtape.insight.live import live_tapes
 
@@ -193,3 +194,10 @@ def test_the_plan_of_a_budget_leaves_nothing_alive(budget):
         assert len(nt.live_tapes()) >= 1
     finally:
         gc.enable()
+
+
+def test_records_that_another_thread_is_filling_in_are_passed_over():
+    unfinished = Record()
+    assert not any(record is unfinished for record in live_records())
+    nt.live_tapes()
+    unfinished.inputs = ()  # So that it can be freed.

@@ -66,11 +66,11 @@ class Cell:
 
         Slow: it asks the garbage collector.
         """
-        from .record import Record
+        from .record import is_whole
 
         heirs = [holder for holder in gc.get_referrers(self._is_alive) if type(holder) is tuple]
         inside = [cell for cell in gc.get_referrers(*heirs) if type(cell) is Cell and not cell.is_dead] if heirs else []
-        found = [holder for holder in gc.get_referrers(self, *inside) if type(holder) is Record]
+        found = filter(is_whole, gc.get_referrers(self, *inside))
         return sorted(found, key=lambda record: record.index)
 
 
@@ -132,6 +132,8 @@ class Scope:
 
     #: Whether the scope gives ops operands of other dtypes.
     casts = False
+    #: Whether what steps of a loop do is hidden from it, like what is inside of an op.
+    skips_loops = False
     #: Whether nothing is cast inside, whatever scopes further out say.
     ends_casts = False
     #: What all ops get, inside of a function that is widened or lowered as a whole.

@@ -16,7 +16,7 @@ import sys
 import threading
 import weakref
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Protocol, Union
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, Union
 
 import numpy as np
 
@@ -279,6 +279,11 @@ class Record:
     def __repr__(self) -> str:
         sources = ", ".join(link_name(link) for link in self.inputs)
         return f"%{self.index} = {self.op.name}({sources}) {self.shape} {self.dtype}  # {self.site}"
+
+
+def is_whole(item: Any) -> TypeGuard[Record]:
+    """Say whether an object is a record that no thread is still filling in."""
+    return type(item) is Record and hasattr(item, "lasti")  # Which is set last.
 
 
 def link_name(link: Link, numbers: dict[Any, int] | None = None) -> str:

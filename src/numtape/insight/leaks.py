@@ -8,7 +8,7 @@ from types import CodeType
 
 from ..core.buffers import Buffers
 from ..core.context import FREED
-from ..core.record import Record, describe_site
+from ..core.record import Record, describe_site, is_whole
 from .holders import Names, chain_to
 
 Instruction = tuple[CodeType, int]
@@ -88,7 +88,7 @@ class LeakReport:
 
 def live_records() -> list[Record]:
     """Return the records that are alive in the process, oldest first."""
-    return sorted((item for item in gc.get_objects() if type(item) is Record), key=lambda record: record.index)
+    return sorted(filter(is_whole, gc.get_objects()), key=lambda record: record.index)
 
 
 def find_leaks(since: int, until: int | None = None) -> LeakReport:

@@ -12,7 +12,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.binomial import best_step
-from ..core.context import Scope, casting, current, entered
+from ..core.context import Cell, Context, Scope, casting, current, entered
 from ..core.effects import effects, undoing
 from ..core.forward import forward
 from ..core.gradients import link_of, sweep, tracked_again
@@ -40,7 +40,7 @@ from .loop_states import (
     tracked,
     with_tensors,
 )
-from .loop_watching import Captured, Watcher
+from .loop_watching import Captured, Strangers, Watcher
 from .transposing import is_recorded
 
 
@@ -81,6 +81,10 @@ def checkpoint_loop(
     if not current().grad or any(isinstance(tape, StreamingTape) for tape in current().tapes):
         return loop.run_plainly(state)  # Nothing is kept anyway.
     return loop.record(state)
+
+
+#: Whose records those of a step are, to be named when somebody differentiates them after it.
+_STEP = "a step of checkpoint_loop (put what is used later into its state)"
 
 
 class _Loop:
@@ -171,7 +175,7 @@ class _Loop:
         self.captured = self.outside.values()
         self.fresh = tuple(value.array for value in tensors_of(last))
         operands = [*tensors_of(state), *self.captured]
-        if not operands:
+        if not operands or not self.fresh:
             return last
         made = apply(LOOP, operands, {"loop": self})
         return with_tensors(last, made if isinstance(made, tuple) else (made,))
@@ -180,38 +184,45 @@ class _Loop:
         """Run the loop step by step, on a tape of its own; keep states, note captured tensors and traces."""
         places = Places(self.length, self.snapshots)
         tape = RecordingTape(self.watches_all)
+        context = Context(0)
         # What is inside concerns those around no more than what is inside of an op.
-        scopes = tuple(x for x in current().scopes if not (isinstance(x, Watcher) or getattr(x, "skips_loops", False)))
+        scopes = tuple(scope for scope in current().scopes if not scope.skips_loops)
         tapes = (tape,) if self.is_on_tape else ()
-        with entered(tapes=tapes, watch_all=self.watches_all, scopes=scopes), effects() as seen:
+        surroundings = entered(context=context, tapes=tapes, watch_all=self.watches_all, scopes=scopes)
+        with surroundings, effects() as seen:
             self.streams = seen.drawn
             number = 0
             while not self.is_over(state, number):
                 if places.keeps(number):
                     self.kept = [kept for kept in self.kept if places.still_keeps(kept.number)]
                     self.kept.append(snapshot(state, number, self.streams))
+                context.cell = tape.cell = Cell(_STEP)
+                tape.cells = [tape.cell]
+                self.outside.start_step()
                 start = tracked(state)
-                watcher = Watcher(self.outside)
-                watcher.inside.update(map(link_of, tensors_of(start)))
-                with watcher:
+                with Watcher(tensors_of(start), self.outside) as watcher:
                     after = self.call(start, number)
                 for value in tensors_of(after):  # What is passed on without an op is captured as well.
-                    if link_of(value) not in watcher.inside:
-                        self.outside.add(value)
+                    watcher.see(value)
                 state = detached(after)
                 self.traces.append(watcher.trace)
                 if self.verify:
                     self.values.append(checksum(state))
                 number += 1
                 tape.start_segment()
+                context.cell.kill()
         self.streams.pop(thread_stream(), None)  # All snapshots have its place.
         self.length = number
         return state
 
     @contextmanager
-    def replaying(self) -> Iterator[None]:
-        """Undo what steps change when they run again, and let captured tensors be tracked, whatever happens inside."""
+    def replaying(self) -> Iterator[Strangers]:
+        """Undo what steps change when they run again, and let captured tensors be tracked, whatever happens inside.
+
+        Yields what looks out for tensors that steps did not capture when they ran first.
+        """
         self.outside.check()
+        strangers = Strangers(self.captured)
         places = {stream: stream.place() for stream in self.streams}
         recorder = RecordingTape(watch_all=False)
         for value in self.captured:
@@ -219,7 +230,8 @@ class _Loop:
                 recorder.watch(value)
         try:
             with undoing():
-                yield
+                yield strangers
+            strangers.check()
         finally:
             recorder.unwatch()
             for stream, place in places.items():
@@ -236,7 +248,7 @@ class _Loop:
         for stream, first in self.streams.items():
             stream.go_to(start.places.get(stream, first))
 
-    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+    def pull(self, cotangents: Sequence[Any], strangers: Strangers) -> list[Any]:
         """Return the cotangents of the first state's tensors and of captured tensors, given those of the last."""
         assert self.length is not None
         moved = list(cotangents)
@@ -253,37 +265,36 @@ class _Loop:
             units = end - top.number
             if units > 1:
                 ahead = best_step(units, free) if free > 0 else units - 1
-                top = self._advance(top, ahead)
+                top = self._advance(top, ahead, strangers)
                 if free > 0:
                     kept.append(top)
                     continue
-            moved = self._pull_step(top, moved, totals)
+            moved = self._pull_step(top, moved, totals, strangers)
             end -= 1
         return [*moved, *totals]
 
-    def _run_again(self, state: Any, number: int) -> tuple[Any, Any]:
+    def _run_again(self, state: Any, number: int, strangers: Strangers) -> tuple[Any, Any]:
         """Run a step again, on the tape; return the leaves that it began with, and what it gave."""
         start = tracked(state)
-        watcher = Watcher(None)
-        with watcher:
+        with Watcher(tensors_of(start), strangers) as watcher:
             after = self.call(start, number)
         for tape in current().tapes:  # What was watched because the step has used it ends with the step.
             tape.unwatch_used()
         self._compare(number, detached(after), watcher)
         return start, after
 
-    def _advance(self, start: Snapshot, steps: int) -> Snapshot:
+    def _advance(self, start: Snapshot, steps: int, strangers: Strangers) -> Snapshot:
         """Run steps again, and return the state after them."""
         state = start.state
         self.go_back(start)
         for number in range(start.number, start.number + steps):
-            state = detached(self._run_again(state, number)[1])
+            state = detached(self._run_again(state, number, strangers)[1])
         return snapshot(state, start.number + steps, self.streams)
 
-    def _pull_step(self, start: Snapshot, moved: list[Any], totals: list[Any]) -> list[Any]:
+    def _pull_step(self, start: Snapshot, moved: list[Any], totals: list[Any], strangers: Strangers) -> list[Any]:
         """Run a step on the tape, pull cotangents through it, and add to those of captured tensors."""
         self.go_back(start)
-        state, after = self._run_again(start.state, start.number)
+        state, after = self._run_again(start.state, start.number, strangers)
         sources = [*map(link_of, tensors_of(state)), *map(link_of, self.captured)]
         seeds = [
             (link_of(out), g) for out, g in zip(tensors_of(after), moved, strict=True) if g is not None and out.node
@@ -295,8 +306,11 @@ class _Loop:
                 totals[i] = g if totals[i] is None else totals[i] + g
         return [found.get(link_of(x)) for x in tensors_of(state)]
 
-    def push(self, t: Any, index: int) -> list[Any]:
-        """Return the tangents of the last state's tensors, given that of one tensor of the first state or captured."""
+    def push(self, t: Any, index: int, strangers: Strangers) -> tuple[list[Any], Any]:
+        """Return the tangents of the last state's tensors, given that of one tensor of the first state or captured.
+
+        Also returns that state.
+        """
         start = self.kept[0]
         self.go_back(start)
         state = start.state
@@ -304,12 +318,12 @@ class _Loop:
         moved: list[Any] = [t if i == index else None for i in range(count)]
         always = [(link_of(self.captured[index - count]), t)] if index >= count else []
         for number in range(self.length or 0):
-            before, after = self._run_again(state, number)
+            before, after = self._run_again(state, number, strangers)
             sources = [*map(link_of, tensors_of(before)), *map(link_of, self.captured)]
             state = detached(after)
             seeds = [(link, part) for link, part in zip(sources, moved, strict=False) if part is not None]
             moved = _pushed([*seeds, *always], after, set(sources))
-        return moved
+        return moved, state
 
     def _compare(self, number: int, state: Any, watcher: Watcher) -> None:
         """Raise if a step that ran again did something else."""
@@ -377,8 +391,8 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     if is_recorded((g, *operands)):
         found = _pull_recorded(moved, operands, loop)
     else:
-        with loop.replaying(), loop.as_first():
-            found = loop.pull(moved)
+        with loop.replaying() as strangers, loop.as_first():
+            found = loop.pull(moved, strangers)
     return [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(found, operands, strict=True)]
 
 
@@ -398,11 +412,12 @@ def _run_recorded(operands: tuple[Any, ...], loop: _Loop) -> tuple[Any, list[Val
     """Run the whole loop on the tape; return the last state, and what stands for each operand."""
     # One tensor may be several operands, each with a derivative of its own: a part of the state is a copy.
     inputs = [clone(x) for x in operands[: len(operands) - len(loop.captured)]]
-    with loop.replaying(), entered(scopes=(*current().scopes, *loop.scopes)):
+    with loop.replaying() as strangers, entered(scopes=(*current().scopes, *loop.scopes)):
         loop.go_back(loop.kept[0])
         state = with_tensors(copied(loop.kept[0].state), inputs)
         for number in range(loop.length or 0):
-            state = loop.call(state, number)
+            with Watcher(tensors_of(state), strangers):
+                state = loop.call(state, number)
     return state, [*inputs, *loop.captured]
 
 
@@ -416,9 +431,8 @@ def _push(t: Any, operands: tuple[Any, ...], index: int, loop: _Loop) -> Any:
         with tracked_again(collect(links)), entered(grad=True):
             moved = _pushed([(sources[index], seed)], state, set(sources), Tensor)
     else:
-        state = loop.kept[0].state
-        with loop.replaying(), loop.as_first():
-            moved = loop.push(t, index)
+        with loop.replaying() as strangers, loop.as_first():
+            moved, state = loop.push(t, index, strangers)
     outs = tensors_of(state)
     found = [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(moved, outs, strict=True)]
     return tuple(found) if len(found) > 1 else found[0]

@@ -1,0 +1,129 @@
+"""What steps of a checkpointed loop take from outside, and what leaves them other than by the state."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.errors import ClosedError, GradientError
+
+
+def leaf(value, **kwargs):
+    return nt.tensor(value, dtype="float64", requires_grad=True, **kwargs)
+
+
+def test_a_variable_that_is_bound_anew_before_the_backward_is_named():
+    h = nt.tensor([0.1, 0.2], dtype="float64")
+    for w in (leaf([1.0, 2.0], name="first"), leaf([3.0, 4.0], name="second")):
+        h = nt.checkpoint_loop(lambda s: nt.tanh(s * w), h, 4)  # noqa: B023
+    with pytest.raises(GradientError, match="its step took the tensor 'second' from outside when it ran again"):
+        h.sum().backward()
+
+
+def test_a_variable_that_is_bound_to_the_result_is_named():
+    c = leaf(2.0)
+    y = nt.checkpoint_loop(lambda s: nt.sin(s) * c, leaf(1.0), 3)
+    c = c * y
+    with pytest.raises(GradientError, match="took a tensor of shape"):
+        c.backward()
+
+
+def test_a_variable_that_is_bound_anew_is_named_in_higher_orders():
+    w = leaf(2.0)
+    x = leaf(1.0)
+    y = nt.checkpoint_loop(lambda s: nt.sin(s) * w, x, 3)
+    w = leaf(3.0)
+    with pytest.raises(GradientError, match="took a tensor of shape"):
+        y.backward(create_graph=True)
+
+
+def test_steps_may_make_leaves_of_their_own():
+    def energy(q):
+        return (q**4).sum() + (scale * q).sum()
+
+    def step(s):
+        q = s.detach().requires_grad_()
+        energy(q).backward()
+        return s - 0.01 * q.grad * scale
+
+    results = []
+    for run in (lambda x: nt.checkpoint_loop(step, x, 6, snapshots=2), lambda x: repeated(step, x, 6)):
+        scale = leaf(0.7)
+        x = leaf([0.3, -0.2])
+        run(x).sum().backward()
+        results.append((x.grad.tolist(), scale.grad.tolist()))
+    assert results[0][0] == results[1][0]
+
+
+def repeated(step, state, n):
+    for _ in range(n):
+        state = step(state)
+    return state
+
+
+def test_a_loop_holds_none_of_the_leaves_that_its_steps_make():
+    def step(s):
+        q = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+        return s * nt.grad(lambda z: (z * z * q).sum())(q).detach() * 0.1
+
+    x = leaf([0.3, -0.2])
+    y = nt.checkpoint_loop(step, x, 50)
+    assert len(nt.records(y)[-1].inputs) == 1
+    y.sum().backward()
+
+
+class Remembering(nt.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nt.nn.Parameter(nt.tensor([0.5, 0.7]))
+        self.h = nt.zeros(2)
+
+    def forward(self, s):
+        self.h = nt.tanh(s * self.w + self.h)
+        return s + self.h
+
+
+class Pair:
+    def __init__(self, part):
+        self.part = part
+
+
+def test_what_a_step_made_for_the_next_outside_of_the_state_is_named():
+    with pytest.raises(GradientError, match="that an earlier step has made, at .*test_loop_captures.py"):
+        nt.checkpoint_loop(Remembering(), nt.tensor([0.1, 0.2], requires_grad=True), 3)
+    x = leaf([0.1, 0.2])
+    with pytest.raises(GradientError, match="that an earlier step has made"):
+        nt.checkpoint_loop(lambda s: (nt.sin(s[0]) * s[1].part, Pair(nt.cos(s[0]))), (x, Pair(x * 2.0)), 3)
+    with pytest.raises(GradientError, match="that an earlier step has made"):
+        nt.checkpoint_loop(lambda s: Pair(nt.sin(s.part)), Pair(x), 3)
+
+
+def test_what_was_collected_in_steps_is_not_differentiated_to_their_start():
+    w = leaf(2.0)
+    seen = []
+
+    def step(s):
+        seen.append(nt.sin(s) * w)
+        return seen[-1]
+
+    nt.checkpoint_loop(step, leaf(1.0), 3)
+    assert seen[0].item() == pytest.approx(2.0 * np.sin(1.0))
+    with pytest.raises(ClosedError, match="put what is used later into its state"):
+        (seen[0] + seen[1]).backward()
+
+
+def test_a_state_that_begins_with_a_number_is_pushed_forward():
+    def last(x):
+        return nt.checkpoint_loop(lambda s: (s[0] * 1.1, s[1] + s[0] * s[0]), (x, 0.0), 4)[1]
+
+    x = leaf(1.5)
+    with nt.Tape(persistent=True) as tape:
+        y = last(x)
+    expected = tape.gradient(y, x)
+    np.testing.assert_allclose(tape.forward_gradient(x, y), expected, rtol=1e-14)
+    np.testing.assert_allclose(nt.jacobian(last, mode="forward")(np.array(1.5)), expected, rtol=1e-14)
+
+
+def test_a_state_without_float_tensors_is_returned():
+    w = leaf(2.0)
+    count = nt.checkpoint_loop(lambda s: s + (w * s > 1).sum(), nt.tensor(1), 3)
+    assert count.tolist() == 4
