@@ -30,10 +30,11 @@ def test_a_variable_that_is_bound_to_the_result_is_named():
 def test_a_variable_that_is_bound_anew_is_named_in_higher_orders():
     w = leaf(2.0)
     x = leaf(1.0)
-    y = nt.checkpoint_loop(lambda s: nt.sin(s) * w, x, 3)
+    with nt.Tape() as outer, nt.Tape() as inner:
+        y = nt.checkpoint_loop(lambda s: nt.sin(s) * w, x, 3)
     w = leaf(3.0)
-    with pytest.raises(GradientError, match="took a tensor of shape"):
-        y.backward(create_graph=True)
+    with outer, pytest.raises(GradientError, match="took a tensor of shape"):
+        inner.gradient(y, x)
 
 
 def test_steps_may_make_leaves_of_their_own():
@@ -88,7 +89,7 @@ class Pair:
 
 
 def test_what_a_step_made_for_the_next_outside_of_the_state_is_named():
-    with pytest.raises(GradientError, match="that an earlier step has made, at .*test_loop_captures.py"):
+    with pytest.raises(GradientError, match=r"that an earlier step has made, at .*test_loop_captures"):
         nt.checkpoint_loop(Remembering(), nt.tensor([0.1, 0.2], requires_grad=True), 3)
     x = leaf([0.1, 0.2])
     with pytest.raises(GradientError, match="that an earlier step has made"):
