@@ -24,7 +24,7 @@ from .interrupts import StopSignals
 from .loggers import Logger
 from .metrics import Metric
 from .progress import Progress
-from .settings import as_batch, check_settings, size_of
+from .settings import Settings, as_batch, size_of
 from .stopping import EarlyStopping, watched
 
 
@@ -87,14 +87,14 @@ def fit(
         >>> bool(history["loss"][-1] < 1e-4)
         True
     """
-    check_settings(
+    given = Settings(
         model=model,
         loss=loss,
         optimizer=optimizer,
         loader=loader,
         epochs=epochs,
-        metrics=metrics,
         validation=validation,
+        metrics=metrics,
         schedule=schedule,
         schedule_by=schedule_by,
         clip_norm=clip_norm,
@@ -104,10 +104,7 @@ def fit(
         save_every=save_every,
         logger=logger,
     )
-    run = _Run(model, loss, optimizer, loader, metrics, validation, schedule, early_stopping)
-    run.clip_norm = clip_norm
-    run.accumulate = accumulate
-    run.schedule_by = schedule_by
+    run = _Run(given)
     by = early_stopping or EarlyStopping()
     saved = Checkpoints(folder, keep=keep, mode="max" if by.maximize else "min") if folder is not None else None
     if early_stopping is not None:
@@ -163,29 +160,18 @@ def fit(
 class _Run:
     """A run amid its epochs: all that must be saved to go on exactly."""
 
-    clip_norm: float | None = None
-    accumulate = 1
-    schedule_by = "epoch"
-
-    def __init__(
-        self,
-        model: Any,
-        loss: Callable[[Any, Any], Any],
-        optimizer: Any,
-        loader: Any,
-        metrics: Sequence[Metric],
-        validation: Iterable[Any] | None,
-        schedule: Any,
-        early_stopping: EarlyStopping | None,
-    ) -> None:
-        self.model = model
-        self.loss = loss
-        self.optimizer = optimizer
-        self.loader = loader
-        self.metrics = list(metrics)
-        self.validation = validation
-        self.schedule = schedule
-        self.early_stopping = early_stopping
+    def __init__(self, given: Settings) -> None:
+        self.model = given.model
+        self.loss = given.loss
+        self.optimizer = given.optimizer
+        self.loader = given.loader
+        self.metrics = list(given.metrics)
+        self.validation = given.validation
+        self.schedule = given.schedule
+        self.schedule_by = given.schedule_by
+        self.clip_norm = given.clip_norm
+        self.accumulate = given.accumulate
+        self.early_stopping = given.early_stopping
         self.history = History()
         self.epoch = 0
         self.step = 0

@@ -1,5 +1,7 @@
 """Check what `fit` is given, before it trains for an hour and fails."""
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from types import GeneratorType
 from typing import Any
@@ -10,6 +12,8 @@ from .. import tree
 from ..core.context import current
 from ..errors import ArgumentError, GradientError, OperandError
 from ..optim import ReduceLROnPlateau
+from .loggers import Logger
+from .metrics import Metric
 from .stopping import EarlyStopping
 
 #: What `fit` asks of a metric.
@@ -18,52 +22,81 @@ _METRIC = ("name", "reset", "update", "compute", "state_dict", "load_state_dict"
 _ONCE = (GeneratorType, map, filter, zip, enumerate)
 
 
-def check_settings(**given: Any) -> None:
-    """Raise if an argument of `fit` cannot be used; they are given by their names."""
-    if not current().grad:
-        raise GradientError("fit: gradients are switched off here; call it outside of no_grad.")
-    _wants("model", given["model"], "an nn.Module", ("train", "eval", "modules", "parameters"))
-    _wants("optimizer", given["optimizer"], "an optimizer of nt.optim", ("step", "zero_grad", "param_groups"))
-    _check_owner(given["model"], given["optimizer"])
-    _wants("loader", given["loader"], "an iterable of batches", ("__iter__",))
-    if not callable(given["loss"]) or isinstance(given["loss"], type):
-        got = given["loss"].__name__ if isinstance(given["loss"], type) else type(given["loss"]).__name__
-        raise OperandError(f"fit: loss is {got}; it must be a function of predictions and targets.")
-    if given["logger"] is not None:
-        _wants("logger", given["logger"], "an object", ("start", "log", "finish"))
-    if not isinstance(given["metrics"], list | tuple):
-        raise OperandError(f"fit: metrics is {type(given['metrics']).__name__}; it must be a list of metrics.")
-    for metric in given["metrics"]:
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """What `fit` was told to do. Raises if something cannot be used."""
+
+    model: Any
+    loss: Callable[[Any, Any], Any]
+    optimizer: Any
+    loader: Any
+    epochs: int
+    validation: Iterable[Any] | None
+    metrics: Sequence[Metric]
+    schedule: Any
+    schedule_by: str
+    clip_norm: float | None
+    accumulate: int
+    early_stopping: EarlyStopping | None
+    keep: int
+    save_every: int | None
+    logger: Logger | None
+
+    def __post_init__(self) -> None:
+        if not current().grad:
+            raise GradientError("fit: gradients are switched off here; call it outside of no_grad.")
+        _wants("model", self.model, "an nn.Module", ("train", "eval", "modules", "parameters"))
+        _wants("optimizer", self.optimizer, "an optimizer of nt.optim", ("step", "zero_grad", "param_groups"))
+        _check_owner(self.model, self.optimizer)
+        _wants("loader", self.loader, "an iterable of batches", ("__iter__",))
+        if not callable(self.loss) or isinstance(self.loss, type):
+            got = self.loss.__name__ if isinstance(self.loss, type) else type(self.loss).__name__
+            raise OperandError(f"fit: loss is {got}; it must be a function of predictions and targets.")
+        if self.logger is not None:
+            _wants("logger", self.logger, "an object", ("start", "log", "finish"))
+        _check_metrics(self.metrics)
+        if self.early_stopping is not None and not isinstance(self.early_stopping, EarlyStopping):
+            raise OperandError(
+                f"fit: early_stopping is {type(self.early_stopping).__name__}; it must be an nt.train.EarlyStopping."
+            )
+        _check_monitor(self.early_stopping, [metric.name for metric in self.metrics], self.validation)
+        _check_count("epochs", self.epochs)
+        _check_count("accumulate", self.accumulate)
+        _check_count("keep", self.keep)
+        _check_lasting("loader", self.loader, self.epochs)
+        _check_lasting("validation", self.validation, self.epochs)
+        if self.save_every is not None:
+            _check_count("save_every", self.save_every)
+        clip = self.clip_norm
+        if clip is not None and (isinstance(clip, bool) or not isinstance(clip, Real) or not float(clip) > 0):
+            raise ArgumentError(f"fit: clip_norm is {clip!r}; it must be a positive number, or None.")
+        if self.schedule is not None:
+            _check_schedule(self.schedule, self.optimizer)
+        if self.schedule_by not in ("epoch", "step"):
+            raise ArgumentError(f'fit: schedule_by is {self.schedule_by!r}; it must be "epoch" or "step".')
+        if self.schedule_by == "step" and isinstance(self.schedule, ReduceLROnPlateau):
+            raise ArgumentError('fit: ReduceLROnPlateau looks at the numbers of an epoch; use schedule_by="epoch".')
+
+
+def _check_metrics(metrics: Any) -> None:
+    if not isinstance(metrics, list | tuple):
+        raise OperandError(f"fit: metrics is {type(metrics).__name__}; it must be a list of metrics.")
+    for metric in metrics:
         missing = [name for name in _METRIC if not hasattr(metric, name)]
         if isinstance(metric, type) or missing:
             raise OperandError(
                 f"fit: {metric!r} is no metric; give an object such as nt.train.Accuracy(), with {', '.join(_METRIC)}."
             )
-    _check_names([metric.name for metric in given["metrics"]])
-    if given["early_stopping"] is not None and not isinstance(given["early_stopping"], EarlyStopping):
+    _check_names([metric.name for metric in metrics])
+
+
+def _check_lasting(name: str, batches: Any, epochs: int) -> None:
+    """Raise if batches are used up after the first of several epochs."""
+    if isinstance(batches, _ONCE) and epochs > 1:
         raise OperandError(
-            f"fit: early_stopping is {type(given['early_stopping']).__name__}; it must be an nt.train.EarlyStopping."
+            f"fit: {name} is {type(batches).__name__}, which can be gone through once only, and there are {epochs} "
+            "epochs; give a list, or an object whose __iter__ begins anew."
         )
-    _check_monitor(given["early_stopping"], [metric.name for metric in given["metrics"]], given["validation"])
-    for name in ("epochs", "accumulate", "keep"):
-        _positive(name, given[name])
-    for name in ("loader", "validation"):
-        if isinstance(given[name], _ONCE) and given["epochs"] > 1:
-            raise OperandError(
-                f"fit: {name} is {type(given[name]).__name__}, which can be gone through once only, and there are "
-                f"{given['epochs']} epochs; give a list, or an object whose __iter__ begins anew."
-            )
-    if given["save_every"] is not None:
-        _positive("save_every", given["save_every"])
-    clip = given["clip_norm"]
-    if clip is not None and (isinstance(clip, bool) or not isinstance(clip, Real) or not float(clip) > 0):
-        raise ArgumentError(f"fit: clip_norm is {clip!r}; it must be a positive number, or None.")
-    if given["schedule"] is not None:
-        _check_schedule(given["schedule"], given["optimizer"])
-    if given["schedule_by"] not in ("epoch", "step"):
-        raise ArgumentError(f'fit: schedule_by is {given["schedule_by"]!r}; it must be "epoch" or "step".')
-    if given["schedule_by"] == "step" and isinstance(given["schedule"], ReduceLROnPlateau):
-        raise ArgumentError('fit: ReduceLROnPlateau looks at the numbers of an epoch; use schedule_by="epoch".')
 
 
 def _check_schedule(schedule: Any, optimizer: Any) -> None:
@@ -114,7 +147,7 @@ def _check_names(names: list[str]) -> None:
             )
 
 
-def _positive(name: str, value: Any) -> None:
+def _check_count(name: str, value: Any) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise ArgumentError(f"fit: {name} is {value!r}; it must be a positive integer.")
 
