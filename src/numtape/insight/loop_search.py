@@ -1,23 +1,18 @@
 """Look into a loop that is one record: run its steps again, for the one in which a value stops being finite.
 
-A loop is known by what it offers: its `length`; the states that it `kept`, each with the number of its step;
-`call(state, number)`, which runs a step; `go_back(kept)` and `replaying()`, so that it draws the same random numbers.
+A loop is known by what it offers: its `length`; the states that it `kept`, each with the number of its step; and,
+inside of `replaying()`, `steps_from(kept, end)`, which runs steps again as they ran first.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from .. import tree
 from ..core.context import entered
 from ..core.gradients import link_of
 from ..core.graph import collect
 from ..core.record import Record, next_index
 from ..core.reverse import accumulate
-from ..core.value import Value, wrap
-from ..dtypes import is_float
 from ..errors import GradientError
 from .birth import Birth, is_finite
 from .search import Origin, Trail, first_of, follow, search_values
@@ -54,7 +49,7 @@ def loop_of(record: Record) -> Any:
 
 
 def _is_loop(parameter: Any) -> bool:
-    return all(hasattr(parameter, name) for name in ("call", "go_back", "kept", "length", "replaying"))
+    return all(hasattr(parameter, name) for name in ("kept", "length", "replaying", "steps_from"))
 
 
 @dataclass(frozen=True)
@@ -73,13 +68,10 @@ class _Step:
 
 def _steps(loop: Any, kept: Any, end: int) -> Iterator[_Step]:
     """Run steps again, from a state that was kept on."""
-    loop.go_back(kept)
-    state = kept.state
-    for number in range(kept.number, end):
-        start = _tracked(state)
+    oldest = next_index()
+    for number, start, made in loop.steps_from(kept, end):
+        yield _Step(number, start, made, oldest)
         oldest = next_index()
-        state = loop.call(start, number)
-        yield _Step(number, _tensors(start), _tensors(state), oldest)
 
 
 def _search_values(loop: Any, birth: Birth) -> InStep | None:
@@ -109,24 +101,3 @@ def _search_cotangents(loop: Any, birth: Birth) -> InStep | None:
             cotangents = [waiting.get(tensor) for tensor in step.start]
         end = kept.number
     return None
-
-
-def _is_moved(leaf: Any) -> bool:
-    return isinstance(leaf, Value) and is_float(leaf.dtype)
-
-
-def _tensors(state: Any) -> list[Any]:
-    return [leaf for leaf in tree.leaves(state) if _is_moved(leaf)]
-
-
-def _tracked(state: Any) -> Any:
-    """Return a state whose float tensors are new leaves, with copies of what else a step may write to."""
-
-    def renewed(leaf: Any) -> Any:
-        if not isinstance(leaf, Value):
-            return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
-        made = wrap(leaf.plain, leaf.array if _is_moved(leaf) else leaf.array.copy())
-        made.requires_grad = _is_moved(leaf)
-        return made
-
-    return tree.map(renewed, state)

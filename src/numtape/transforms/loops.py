@@ -248,6 +248,15 @@ class _Loop:
         for stream, first in self.streams.items():
             stream.go_to(start.places.get(stream, first))
 
+    def steps_from(self, start: Snapshot, end: int) -> Iterator[tuple[int, list[Any], list[Any]]]:
+        """Run steps again on the tape; yield the number of each, the leaves that it began with, and what it made."""
+        self.go_back(start)
+        state = start.state
+        for number in range(start.number, end):
+            before = tracked(state)
+            state = self.call(before, number)
+            yield number, tensors_of(before), tensors_of(state)
+
     def pull(self, cotangents: Sequence[Any], strangers: Strangers) -> list[Any]:
         """Return the cotangents of the first state's tensors and of captured tensors, given those of the last."""
         assert self.length is not None
