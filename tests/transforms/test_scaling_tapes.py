@@ -338,6 +338,17 @@ def test_a_grad_scaler_that_is_off_does_nothing():
     assert (scaler.state_dict(), scaler.get_scale(), scaler.is_enabled()) == ({}, 1.0, False)
 
 
+@pytest.mark.parametrize("mode", ["float16", "bfloat16"])
+def test_a_grad_scaler_that_is_off_scales_nothing_on_a_tape(mode):
+    config = nt.AmpConfig(precision_mode=mode, loss_scaler=nt.GradScaler(enabled=False))
+    w, seen = nt.tensor([1.0], requires_grad=True), []
+    w.register_hook(lambda g: seen.append(g.tolist()))
+    with nt.GradientTape.with_amp_config(config) as tape:
+        loss = (w * np.float32(2.0**120)).sum()
+    assert tape.backward(loss)[w].tolist() == [2.0**120]
+    assert (seen, tape.overflow, config.loss_scaler._scale, config.own_scaler) == ([[2.0**120]], False, 65536.0, [])
+
+
 # Nothing is left behind.
 
 

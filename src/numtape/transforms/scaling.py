@@ -83,6 +83,10 @@ class LossScaler:
         marks.is_in_use = True
         self.__dict__.update(state)
 
+    def is_enabled(self) -> bool:
+        """Say whether it does anything."""
+        return True
+
     def get_scale(self) -> float:
         """Return the factor by which losses are multiplied now."""
         return self._scale
@@ -399,4 +403,4 @@ def scaler_of(config: AmpConfig) -> LossScaler | None:
         if not config.own_scaler:
             config.own_scaler.append(DynamicScaler())
         return config.own_scaler[0]  # type: ignore[no-any-return]
-    return given
+    return given if given is not None and given.is_enabled() else None
