@@ -106,12 +106,16 @@ class LossScaler:
         for each in losses:
             if not isinstance(each, Value):
                 raise OperandError(f"LossScaler.scale: wants the loss tensor, not {type(each).__name__}.")
-        records, leaves = graph_of([link_of(each) for each in losses])
-        check_not_scaled(f"{type(self).__name__}.scale", records, "scale it once")
+        graphs = [graph_of([link_of(each)]) for each in losses]
+        for records, _ in graphs:
+            check_not_scaled(f"{type(self).__name__}.scale", records, "scale it once")
         if losses:
             self._is_scaled = True
             self._loss = link_of(losses[0]) if self._loss is None else self._loss
-        self._statistics.add(records, [id(leaf) for leaf in leaves])
+        for records, leaves in graphs:
+            parameters = {id(leaf) for leaf in leaves if isinstance(leaf, Value) and leaf.requires_grad}
+            # A loss that comes after the gradient of a parameter was unscaled has no part in its step.
+            self._statistics.add(records, parameters.difference(self._unscaled))
         return tree.map(lambda each: mark_scaled(self._times_scale(each), self._scale), loss)
 
     def _times_scale(self, loss: Any) -> Any:
