@@ -209,6 +209,9 @@ class PrecisionMode(Enum):
 class AmpConfig:
     """How a tape computes in mixed precision. The scaler is stateful: all tapes of one configuration continue it.
 
+    It is saved and restored by `state_dict` and `load_state_dict`. `dataclasses.replace` shares a `loss_scaler` that it
+    was given; one that it was not starts anew.
+
     Args:
         enabled: False for a tape that computes as if it had no configuration.
         precision_mode: what matrix products, convolutions and attention run in; FLOAT32 casts nothing.
@@ -229,6 +232,8 @@ class AmpConfig:
     keep_fp32_ops: tuple[str, ...] = ()
     #: The scaler that goes with a configuration that names none, made by the first tape that needs it.
     own_scaler: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    #: The state that it begins with, if one was loaded before it was made.
+    loaded: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
@@ -251,3 +256,33 @@ class AmpConfig:
             raise OperandError(
                 f"AmpConfig: loss_scaler is {kind}; it must be an nt.LossScaler.Dynamic() or .Static(scale)."
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the loss scaler; None stands for one that no tape has used yet, or for none at all."""
+        scaler = self._scaler()
+        return {"loss_scaler": (dict(self.loaded) or None) if scaler is None else scaler.state_dict()}
+
+    def _scaler(self) -> Any:
+        """Return the scaler that was given or made; None if there is none so far."""
+        return self.loss_scaler if self.loss_scaler is not None else next(iter(self.own_scaler), None)
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on with the loss scaler from a saved state; nothing changes if it does not fit."""
+        title = "AmpConfig.load_state_dict"
+        saved = state.get("loss_scaler", state) if isinstance(state, dict) and len(state) == 1 else state
+        if saved is state or not isinstance(saved, dict | None):
+            got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+            raise ArgumentError(f"{title}: wants a dict with 'loss_scaler', as state_dict() gives, not {got}.")
+        if saved is not None and self.loss_scaler is None and self.precision_mode is not PrecisionMode.FLOAT16:
+            raise ArgumentError(
+                f"{title}: the state is that of a loss scaler, and this configuration has none; give it a loss_scaler."
+            )
+        if saved is None and self.loss_scaler is not None:
+            raise ArgumentError(f"{title}: the state has no loss scaler, and this configuration has one; leave it out.")
+        scaler = self._scaler()
+        if scaler is not None and saved is not None:
+            scaler.load_state_dict(saved)
+            return
+        self.own_scaler.clear()
+        self.loaded.clear()
+        self.loaded.update(saved or {})

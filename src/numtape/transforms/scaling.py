@@ -405,6 +405,9 @@ def scaler_of(config: AmpConfig) -> LossScaler | None:
         return None
     if given is None and config.precision_mode is PrecisionMode.FLOAT16:
         if not config.own_scaler:
-            config.own_scaler.append(DynamicScaler())
+            scaler = DynamicScaler()
+            if config.loaded:
+                scaler.load_state_dict(config.loaded)
+            config.own_scaler.append(scaler)
         return config.own_scaler[0]  # type: ignore[no-any-return]
     return given if given is not None and given.is_enabled() else None
