@@ -235,6 +235,12 @@ def test_an_unknown_name_is_an_error_that_lists_near_ones(make):
             "name those ops.",
         ),
         (
+            lambda: nt.autocast(keep_fp32_ops=["cast"]),
+            nt.errors.ArgumentError,
+            "autocast: keep_fp32_ops has 'cast', which gives the dtype that it is asked for; name the ops that read "
+            "what it gives.",
+        ),
+        (
             lambda: nt.AmpConfig(precision_mode="float8"),
             nt.errors.ArgumentError,
             "AmpConfig: precision_mode is 'float8'; it must be one of 'float16', 'bfloat16', 'float32'.",
