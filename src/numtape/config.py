@@ -6,10 +6,9 @@ from enum import Enum
 from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
-
-from ._typing import Dtype
-from .errors import ArgumentError, OperandError
+from ._typing import DtypeLike
+from .dtypes import as_dtype
+from .errors import ArgumentError, DtypeError, OperandError
 from .scheduler_config import SchedulerConfig as SchedulerConfig
 from .scheduler_config import SchedulingStrategy as SchedulingStrategy
 from .scheduler_config import as_member as as_member
@@ -205,6 +204,15 @@ class PrecisionMode(Enum):
     FLOAT32 = "float32"
 
 
+def _dtype_name(given: Any) -> Any:
+    """Return the name of a dtype, however it is spelled; what is none as it is."""
+    try:
+        # None would be a dtype to NumPy.
+        return given if given is None or isinstance(given, Enum) else as_dtype(given).name
+    except DtypeError:
+        return given
+
+
 @dataclass(frozen=True)
 class AmpConfig:
     """How a tape computes in mixed precision. The scaler is stateful: all tapes of one configuration continue it.
@@ -214,7 +222,7 @@ class AmpConfig:
 
     Args:
         enabled: False for a tape that computes as if it had no configuration.
-        precision_mode: what matrix products, convolutions and attention run in; FLOAT32 casts nothing.
+        precision_mode: what matrix products, convolutions and attention run in, or that dtype; FLOAT32 casts nothing.
         loss_scaler: an `nt.LossScaler`; None for a dynamic one with FLOAT16, and for none otherwise.
         autocast_ops: the names of further ops to run in that precision; tapes look them up, since ops may be declared
             later.
@@ -226,7 +234,7 @@ class AmpConfig:
     """
 
     enabled: bool = True
-    precision_mode: PrecisionMode | str | Dtype = PrecisionMode.BFLOAT16
+    precision_mode: PrecisionMode | DtypeLike = PrecisionMode.BFLOAT16
     loss_scaler: Any = None
     autocast_ops: tuple[str, ...] = ()
     keep_fp32_ops: tuple[str, ...] = ()
@@ -238,9 +246,7 @@ class AmpConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
             raise ArgumentError(f"AmpConfig: enabled is {self.enabled!r}; it must be a bool.")
-        given: Any = self.precision_mode
-        name = given.name if isinstance(given, np.dtype) else given
-        mode = as_member("AmpConfig", "precision_mode", PrecisionMode, name)
+        mode = as_member("AmpConfig", "precision_mode", PrecisionMode, _dtype_name(self.precision_mode))
         object.__setattr__(self, "precision_mode", mode)
         for name in ("autocast_ops", "keep_fp32_ops"):
             names: Any = getattr(self, name)
