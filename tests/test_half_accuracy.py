@@ -228,6 +228,9 @@ def test_sums_of_all_sizes_of_bfloat16_are_correctly_rounded_along_any_axis(axis
     exact = np.vectorize(Fraction, otypes=[object])(x.astype(float)).sum(axis=axis, keepdims=True)
     assert found.shape == exact.shape
     assert found.astype(float).ravel().tolist() == [rounded_to_half(each, x.dtype) for each in exact.ravel()]
+    summed = 0 if axis is None else axis if isinstance(axis, int) else axis[0]
+    with_nan = np.insert(x, (1, 3), np.nan, axis=summed)
+    assert nt.nansum(nt.tensor(with_nan), axis=axis, keepdims=True).numpy().tobytes() == found.tobytes()
 
 
 @pytest.mark.parametrize("axis", [None, 1, (0, 1)], ids=str)

@@ -6,10 +6,9 @@ from enum import Enum
 from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
-
-from ._typing import Dtype
-from .errors import ArgumentError, OperandError
+from ._typing import DtypeLike
+from .dtypes import as_dtype
+from .errors import ArgumentError, DtypeError, OperandError
 from .scheduler_config import SchedulerConfig as SchedulerConfig
 from .scheduler_config import SchedulingStrategy as SchedulingStrategy
 from .scheduler_config import as_member as as_member
@@ -205,13 +204,25 @@ class PrecisionMode(Enum):
     FLOAT32 = "float32"
 
 
+def _dtype_name(given: Any) -> Any:
+    """Return the name of a dtype, however it is spelled; what is none as it is."""
+    try:
+        # None would be a dtype to NumPy.
+        return given if given is None or isinstance(given, Enum) else as_dtype(given).name
+    except DtypeError:
+        return given
+
+
 @dataclass(frozen=True)
 class AmpConfig:
     """How a tape computes in mixed precision. The scaler is stateful: all tapes of one configuration continue it.
 
+    It is saved and restored by `state_dict` and `load_state_dict`. `dataclasses.replace` shares a `loss_scaler` that it
+    was given; one that it was not starts anew.
+
     Args:
         enabled: False for a tape that computes as if it had no configuration.
-        precision_mode: what matrix products, convolutions and attention run in; FLOAT32 casts nothing.
+        precision_mode: what matrix products, convolutions and attention run in, or that dtype; FLOAT32 casts nothing.
         loss_scaler: an `nt.LossScaler`; None for a dynamic one with FLOAT16, and for none otherwise.
         autocast_ops: the names of further ops to run in that precision; tapes look them up, since ops may be declared
             later.
@@ -223,19 +234,19 @@ class AmpConfig:
     """
 
     enabled: bool = True
-    precision_mode: PrecisionMode | str | Dtype = PrecisionMode.BFLOAT16
+    precision_mode: PrecisionMode | DtypeLike = PrecisionMode.BFLOAT16
     loss_scaler: Any = None
     autocast_ops: tuple[str, ...] = ()
     keep_fp32_ops: tuple[str, ...] = ()
     #: The scaler that goes with a configuration that names none, made by the first tape that needs it.
     own_scaler: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    #: The state that it begins with, if one was loaded before it was made.
+    loaded: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
             raise ArgumentError(f"AmpConfig: enabled is {self.enabled!r}; it must be a bool.")
-        given: Any = self.precision_mode
-        name = given.name if isinstance(given, np.dtype) else given
-        mode = as_member("AmpConfig", "precision_mode", PrecisionMode, name)
+        mode = as_member("AmpConfig", "precision_mode", PrecisionMode, _dtype_name(self.precision_mode))
         object.__setattr__(self, "precision_mode", mode)
         for name in ("autocast_ops", "keep_fp32_ops"):
             names: Any = getattr(self, name)
@@ -251,3 +262,33 @@ class AmpConfig:
             raise OperandError(
                 f"AmpConfig: loss_scaler is {kind}; it must be an nt.LossScaler.Dynamic() or .Static(scale)."
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the loss scaler; None stands for one that no tape has used yet, or for none at all."""
+        scaler = self._scaler()
+        return {"loss_scaler": (dict(self.loaded) or None) if scaler is None else scaler.state_dict()}
+
+    def _scaler(self) -> Any:
+        """Return the scaler that was given or made; None if there is none so far."""
+        return self.loss_scaler if self.loss_scaler is not None else next(iter(self.own_scaler), None)
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on with the loss scaler from a saved state; nothing changes if it does not fit."""
+        title = "AmpConfig.load_state_dict"
+        saved = state.get("loss_scaler", state) if isinstance(state, dict) and len(state) == 1 else state
+        if saved is state or not isinstance(saved, dict | None):
+            got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+            raise ArgumentError(f"{title}: wants a dict with 'loss_scaler', as state_dict() gives, not {got}.")
+        if saved is not None and self.loss_scaler is None and self.precision_mode is not PrecisionMode.FLOAT16:
+            raise ArgumentError(
+                f"{title}: the state is that of a loss scaler, and this configuration has none; give it a loss_scaler."
+            )
+        if saved is None and self.loss_scaler is not None:
+            raise ArgumentError(f"{title}: the state has no loss scaler, and this configuration has one; leave it out.")
+        scaler = self._scaler()
+        if scaler is not None and saved is not None:
+            scaler.load_state_dict(saved)
+            return
+        self.own_scaler.clear()
+        self.loaded.clear()
+        self.loaded.update(saved or {})

@@ -191,6 +191,8 @@ GENERAL = "save tensors, arrays, numbers, strings, None, lists, tuples, dicts, o
     [
         (Config(), OperandError, "is of type Config, which cannot be saved; save dataclasses.asdict() of it, and make "
                                  "it again after loading."),
+        (nt.CheckpointStrategy.FULL, OperandError,
+         "is of type CheckpointStrategy, which cannot be saved; save its value."),
         (b"ab", OperandError, "is of type bytes, which cannot be saved; save np.frombuffer(data, np.uint8)."),
         ({3, 1}, OperandError, "is of type set, which cannot be saved; save sorted() of it."),
         (1j, OperandError, f"is of type complex, which cannot be saved; {GENERAL}"),

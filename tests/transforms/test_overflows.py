@@ -1,5 +1,7 @@
 """Overflows under loss scaling: losses scaled twice, what is accumulated, and the op that warnings name."""
 
+import linecache
+
 import numpy as np
 import pytest
 
@@ -115,6 +117,75 @@ def test_a_warning_that_names_no_op_gives_no_advice_about_one():
         "LossScaler: 1 steps in a row were skipped, since gradients were not finite; the scale is 8 now. A smaller "
         "learning rate may help."
     )
+
+
+GIVEN = "was given numbers that are not finite"
+HELP = "A smaller learning rate may help."
+HALF_HELP = "A smaller learning rate, or keep_fp32_ops for that op, may help."
+
+
+def by_matmul(w):
+    return w @ nt.ones(2, 2)
+
+
+def by_linear(w):
+    return nt.linear(nt.full((2, 2), 1e6), w * 1e-5)
+
+
+def by_cast(w):
+    return w.astype(nt.float16) * 0.5
+
+
+def by_exp(w):
+    return nt.exp(w)
+
+
+def by_log(w):
+    return nt.log(-w)
+
+
+def by_nan(w):
+    return nt.linear(nt.tensor([[np.nan, 1.0]]), w * 1e-5)
+
+
+def by_infinity(w):
+    return w * nt.tensor([np.inf, 1.0])
+
+
+def by_number(w):
+    return w * np.inf
+
+
+WORDS = {
+    by_matmul: f"The first op that overflowed is matmul, in float16, at {{}}. {HALF_HELP}",
+    by_linear: f"The first op that overflowed is linear, in float16, at {{}}. {HALF_HELP}",
+    by_cast: f"The first op that overflowed is cast, in float16, at {{}}. {HELP}",
+    by_exp: f"The first op that overflowed is exp, in float32, at {{}}. {HELP}",
+    by_log: f"The first op that gave NaN is log, in float32, at {{}}. {HELP}",
+    by_nan: f"The first op that {GIVEN} is linear, in float16, at {{}}. See what it is given.",
+    by_infinity: f"The first op that {GIVEN} is mul, in float32, at {{}}. See what it is given.",
+    by_number: f"The first op that {GIVEN} is mul, in float32, at {{}}. See what it is given.",
+}
+
+
+@pytest.mark.parametrize("compute", WORDS, ids=lambda f: f.__name__)
+def test_a_warning_says_what_the_op_did_that_somebody_wrote_and_what_may_help(compute):
+    w = nt.full((2, 2), 1e5, requires_grad=True)
+    with nt.autocast(nt.float16), np.errstate(all="ignore"):
+        loss = nt.square(compute(w)).sum()
+    line = compute.__code__.co_firstlineno + 1
+    source = linecache.getline(__file__, line).strip()
+    assert warning_of(w, loss) == (
+        "LossScaler: 1 steps in a row were skipped, since gradients were not finite; the scale is 8 now. "
+        + WORDS[compute].format(f"{__file__}:{line} ({source})")
+    )
+
+
+def test_a_parameter_that_is_not_a_number_is_what_the_op_was_given():
+    w = nt.tensor([[np.nan]], requires_grad=True)
+    with nt.autocast(nt.float16):
+        loss = nt.square(w @ nt.ones(1, 1)).sum()
+    assert "The first op that was given numbers that are not finite is matmul, in float16, at " in warning_of(w, loss)
 
 
 # Accumulation.

@@ -33,6 +33,13 @@ def test_float32_is_a_region_without_casts():
         assert (x @ x).dtype == nt.float32
 
 
+@pytest.mark.parametrize("dtype", [nt.float16, np.float16, "float16", "half", "f2", nt.PrecisionMode.FLOAT16])
+def test_a_config_takes_a_dtype_in_every_spelling_that_autocast_does(dtype):
+    assert nt.AmpConfig(precision_mode=dtype).precision_mode is nt.PrecisionMode.FLOAT16
+    assert nt.autocast(dtype).dtype == nt.float16
+    assert nt.AmpConfig(precision_mode=nt.bfloat16.type).precision_mode is nt.PrecisionMode.BFLOAT16
+
+
 @pytest.mark.parametrize("mode", ["float32", nt.PrecisionMode.FLOAT32])
 def test_a_tape_of_float32_is_a_region_without_casts(mode):
     x, config = nt.ones(2, 2), nt.AmpConfig(precision_mode=mode)
@@ -235,9 +242,25 @@ def test_an_unknown_name_is_an_error_that_lists_near_ones(make):
             "name those ops.",
         ),
         (
+            lambda: nt.autocast(keep_fp32_ops=["cast"]),
+            nt.errors.ArgumentError,
+            "autocast: keep_fp32_ops has 'cast', which gives the dtype that it is asked for; name the ops that read "
+            "what it gives.",
+        ),
+        (
             lambda: nt.AmpConfig(precision_mode="float8"),
             nt.errors.ArgumentError,
             "AmpConfig: precision_mode is 'float8'; it must be one of 'float16', 'bfloat16', 'float32'.",
+        ),
+        (
+            lambda: nt.AmpConfig(precision_mode=np.float64),
+            nt.errors.ArgumentError,
+            "AmpConfig: precision_mode is 'float64'; it must be one of 'float16', 'bfloat16', 'float32'.",
+        ),
+        (
+            lambda: nt.AmpConfig(precision_mode=None),
+            nt.errors.ArgumentError,
+            "AmpConfig: precision_mode is None; it must be one of 'float16', 'bfloat16', 'float32'.",
         ),
         (
             lambda: nt.AmpConfig(enabled=1),

@@ -354,6 +354,44 @@ def test_the_statistics_of_other_models_stay_as_they_are():
     assert others_bits() == others_after != others
 
 
+@pytest.mark.parametrize("overflown", ["critic", "maker"])
+def test_a_skipped_step_leaves_the_statistics_of_a_step_that_was_taken(overflown):
+    critic, critics, critics_bits = normalising()
+    maker, makers, makers_bits = normalising(seed=5)
+    x, scaler = nt.randn(8, 3, rng=0), nt.LossScaler.Dynamic()
+    factors = {"critic": 1.0, "maker": 1.0, overflown: INFINITE}
+    before = critics_bits(), makers_bits()
+    scaler.scale((critic(x)[:1] * factors["critic"]).sum()).backward()
+    scaler.step(critics)
+    between = critics_bits()
+    scaler.scale((critic(maker(x) * nt.ones(3))[:1] * factors["maker"]).sum()).backward()
+    after = makers_bits()
+    scaler.step(makers)
+    scaler.update()
+    if overflown == "maker":
+        assert (critics_bits(), makers_bits()) == (between, before[1])
+    else:
+        assert (critics_bits(), makers_bits()) == (before[0], after)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("factor", [1.0, INFINITE])
+def test_statistics_go_back_to_before_the_first_loss_of_a_skipped_step(factor, at_once):
+    frozen, scaler = nt.nn.BatchNorm1d(3, affine=False), nt.LossScaler.Dynamic()
+    weights = [nt.ones(3, requires_grad=True) for _ in range(3)]
+    optimizers = [nt.optim.SGD([w], lr=0.1) for w in weights]
+    x, seen, losses = nt.randn(8, 3, rng=0), [], []
+    for w, f in zip(weights, (factor, INFINITE, INFINITE), strict=True):
+        seen.append(frozen.running_mean.tolist())
+        losses.append(frozen(x * w)[0, 0] * f)
+    for loss in scaler.scale(losses) if at_once else map(scaler.scale, losses):
+        loss.backward()
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    scaler.update()
+    assert frozen.running_mean.tolist() == seen[0 if factor == INFINITE else 1]
+
+
 def test_a_scaler_holds_no_statistics_after_the_update_and_never_a_model():
     model, optimizer, bits = normalising()
     scaler = nt.LossScaler.Dynamic()

@@ -287,6 +287,71 @@ def test_a_state_survives_a_file(tmp_path):
     assert other.state_dict() == scaler.state_dict()
 
 
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+@pytest.mark.parametrize("settings", [{}, {"loss_scaler": nt.GradScaler}, {"loss_scaler": nt.LossScaler.Dynamic}])
+def test_training_on_tapes_resumes_bitwise_from_a_file_at_every_step(tmp_path, settings):
+    def make_all():
+        model = nt.nn.Linear(4, 2, rng=0)
+        made = {name: kind() for name, kind in settings.items()}
+        return model, nt.optim.SGD(model.parameters(), lr=2.0**-118, momentum=0.5), amp(**made)
+
+    def train(model, optimizer, config, steps):
+        for step in steps:
+            x = nt.tensor(np.random.default_rng(step).standard_normal((8, 4)), dtype=nt.float32)
+            with nt.GradientTape.with_amp_config(config) as tape:
+                loss = (model(x) ** 2).mean() * 2.0**116  # Some scales overflow.
+            optimizer.zero_grad()
+            optimizer.step(tape.backward(loss))
+
+    whole = make_all()
+    train(*whole, range(12))
+    assert whole[2].state_dict()["loss_scaler"]["scale"] < 65536.0
+    parts = make_all()
+    for step in range(12):
+        nt.save(tmp_path / "state.safetensors", list(parts))  # Before the first step, too.
+        fresh = make_all()
+        for new, saved in zip(fresh, nt.load(tmp_path / "state.safetensors"), strict=True):
+            new.load_state_dict(saved)
+        parts = fresh
+        assert parts[2].state_dict() == nt.load(tmp_path / "state.safetensors")[2]
+        train(*parts, [step])
+    for a, b in zip(whole[0].parameters(), parts[0].parameters(), strict=True):
+        assert a.numpy().tobytes() == b.numpy().tobytes()
+    assert whole[2].state_dict() == parts[2].state_dict()
+
+
+def test_a_state_of_a_config_reaches_its_tapes_and_takes_a_scaler_back_to_its_beginning():
+    w, config = nt.ones(2, requires_grad=True), amp()
+    before = config.state_dict()
+    tape = nt.Tape(amp=config)
+    config.load_state_dict({"loss_scaler": nt.LossScaler.Dynamic(4.0).state_dict()})
+    with tape:
+        loss = w.sum()
+    tape.backward(loss)
+    assert config.state_dict() == {"loss_scaler": {**nt.LossScaler.Dynamic(4.0).state_dict(), "good_steps": 1}}
+    config.load_state_dict(before)
+    assert config.state_dict() == before == {"loss_scaler": None}
+
+
+@pytest.mark.parametrize(
+    ("config", "state", "message"),
+    [
+        (amp(), {"scale": 1.0}, "wants a dict with 'loss_scaler', as state_dict() gives, not ['scale']."),
+        (amp(), None, "wants a dict with 'loss_scaler', as state_dict() gives, not NoneType."),
+        (nt.AmpConfig(), {"loss_scaler": {"scale": 1.0}},
+         "the state is that of a loss scaler, and this configuration has none; give it a loss_scaler."),
+        (amp(loss_scaler=nt.LossScaler.Static(2.0)), {"loss_scaler": None},
+         "the state has no loss scaler, and this configuration has one; leave it out."),
+    ],
+)  # fmt: skip
+def test_a_state_of_another_config_is_refused(config, state, message):
+    before = config.state_dict()
+    with pytest.raises(nt.errors.ArgumentError) as error:
+        config.load_state_dict(state)
+    assert str(error.value) == f"AmpConfig.load_state_dict: {message}"
+    assert config.state_dict() == before
+
+
 # PyTorch's names.
 
 
@@ -336,6 +401,17 @@ def test_a_grad_scaler_that_is_off_does_nothing():
     scaler.update()
     assert w.tolist() == [0.5]
     assert (scaler.state_dict(), scaler.get_scale(), scaler.is_enabled()) == ({}, 1.0, False)
+
+
+@pytest.mark.parametrize("mode", ["float16", "bfloat16"])
+def test_a_grad_scaler_that_is_off_scales_nothing_on_a_tape(mode):
+    config = nt.AmpConfig(precision_mode=mode, loss_scaler=nt.GradScaler(enabled=False))
+    w, seen = nt.tensor([1.0], requires_grad=True), []
+    w.register_hook(lambda g: seen.append(g.tolist()))
+    with nt.GradientTape.with_amp_config(config) as tape:
+        loss = (w * np.float32(2.0**120)).sum()
+    assert tape.backward(loss)[w].tolist() == [2.0**120]
+    assert (seen, tape.overflow, config.loss_scaler._scale, config.own_scaler) == ([[2.0**120]], False, 65536.0, [])
 
 
 # Nothing is left behind.

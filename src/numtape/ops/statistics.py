@@ -11,6 +11,7 @@ from ..core.declare import composed, differentiable
 from ..core.op import Structure
 from ..core.value import array_of
 from ..errors import ArgumentError, ShapeError
+from ..kernels.half_sums import HALVES, sum_of_halves
 from ..kernels.sums import add_reduce
 from .casting import in_dtype_of
 from .overflowing import overflows, scaled_down
@@ -209,19 +210,21 @@ def _nan_samples(name: str) -> list[Any]:
     structure=Structure.LANES,
     batch=batching.along_axis,
     precision="widen",
+    native_half=True,
     numpy=np.nansum,
     samples=lambda: [*_nan_samples("nansum"), sample(np.full((2, 3), np.nan), axis=1), sample(values(0))],
 )
 def nansum(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Return the sum over `axis` (all axes by default) of the elements that are not NaN; 0 if there are none.
 
-    Elements that are NaN have the gradient 0.
+    That of half numbers is correctly rounded. Elements that are NaN have the gradient 0.
 
     Example:
         >>> nt.nansum(np.array([1.0, np.nan, 2.0]))
         array(3.)
     """
-    return add_reduce(np.where(np.isnan(x), np.zeros((), x.dtype), x), axis, keepdims)
+    numbers = np.where(np.isnan(x), np.zeros((), x.dtype), x)
+    return sum_of_halves(numbers, axis, keepdims) if x.dtype in HALVES else add_reduce(numbers, axis, keepdims)
 
 
 def _nanmean_vjp(g: Array, x: Array, axis: Axis, keepdims: bool) -> Array:

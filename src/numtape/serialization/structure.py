@@ -8,6 +8,7 @@ key says what it is: ``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}``, ``
 import dataclasses
 import math
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,8 @@ def _cannot(part: Any, path: Path) -> OperandError:
     repair = "save tensors, arrays, numbers, strings, None, lists, tuples, dicts, or objects that have state_dict()."
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         repair = "save dataclasses.asdict() of it, and make it again after loading."
+    elif isinstance(part, Enum):
+        repair = "save its value."
     elif isinstance(part, np.ndarray):
         repair = "save what it is made of, as plain arrays."
     elif isinstance(part, bytes | bytearray):

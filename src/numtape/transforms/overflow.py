@@ -11,6 +11,7 @@ import numpy as np
 from ..core.apply import PICK
 from ..core.context import entered
 from ..core.graph import collect
+from ..core.op import Op
 from ..core.reader import Reader, for_rule
 from ..core.recompute import Made, is_at_hand, run_again
 from ..core.record import Gone, Link, Record, call_site, link_name
@@ -39,8 +40,10 @@ def first_overflow(target: Record | Value | None, sources: Sequence[Link], scale
     with np.errstate(all="ignore"):
         born, is_sure = _first_not_finite(records, made)
     if born is not None:
+        op = _op_of(born, records)
         which = "The first op" if is_sure else "An op"
-        return f"{which} that overflowed is {born.op.name}, in {born.dtype}, at {born.site}. {_FOR_AN_OP}"
+        did, advice = _what_happened(born, made[born], _advice(born, op))
+        return f"{which} that {did} is {op.name}, in {born.dtype}, at {born.site}. {advice}"
     if not records or not is_sure:
         return _FOR_ANY
     try:
@@ -50,9 +53,9 @@ def first_overflow(target: Record | Value | None, sources: Sequence[Link], scale
     found = [origins[source] for source in sources if source in origins]
     if found:
         first = max(found, key=lambda record: record.index)
-        return (
-            f"What overflowed first is the gradient in the backward of {first.op.name}, at {first.site}. {_FOR_AN_OP}"
-        )
+        op = _op_of(first, records)
+        shown = f"{op.name}, at {first.site}. {_advice(first, op)}"
+        return f"What overflowed first is the gradient in the backward of {shown}"
     hook = _hook_on_the_way(records, sources)
     if hook is not None:
         return f"No op overflowed, forward or backward, but gradients pass {hook}: see what it returns."
@@ -61,13 +64,42 @@ def first_overflow(target: Record | Value | None, sources: Sequence[Link], scale
         reader = _reader(source, records) if isinstance(source, Value) and source.dtype in HALF_DTYPES else None
         if reader is not None:
             shown = f"{link_name(source)}, in {source.dtype}, by {reader}"
-            return f"What overflowed first is the gradient of {shown}. {_FOR_AN_OP}"
+            return f"What overflowed first is the gradient of {shown}. {_FOR_ANY}"
     return _FOR_ANY
 
 
-#: What may help against overflows: of an op, and of one that has no name.
-_FOR_AN_OP = "A smaller learning rate, or keep_fp32_ops for that op, may help."
+#: What may help against overflows: of an op that runs in a half dtype, of any, and where numbers are given as they are.
+_FOR_HALF = "A smaller learning rate, or keep_fp32_ops for that op, may help."
 _FOR_ANY = "A smaller learning rate may help."
+_FOR_DATA = "See what it is given."
+
+
+def _op_of(record: Record, records: Sequence[Record]) -> Op:
+    """Return the op of a record; for a cast that autocast has made, the op that it was made for."""
+    if record.op is CAST:
+        for reader in records:
+            is_one_call = (reader.code, reader.lasti) == (record.code, record.lasti)
+            if is_one_call and any(link is record for link in reader.inputs):
+                return reader.op
+    return record.op
+
+
+def _advice(record: Record, op: Op) -> str:
+    """Return what may help against the overflow of a record, whose op is said to be another if it is a cast."""
+    dtypes = record.dtype if isinstance(record.dtype, list) else [record.dtype]
+    return _FOR_HALF if op is not CAST and not HALF_DTYPES.isdisjoint(dtypes) else _FOR_ANY
+
+
+def _what_happened(record: Record, out: Any, advice: str) -> tuple[str, str]:
+    """Return what the first op whose result is not finite did, and what may help; some advice is for overflows."""
+    given = [array_of(link.operand if type(link) is Gone else link) for link in record.inputs]
+    arrays = [np.asarray(x) for x in given if isinstance(x, np.ndarray | float) and not is_finite(np.asarray(x))]
+    # A half operand that is infinite may have been rounded to that.
+    if any(np.isnan(array).any() or array.dtype not in HALF_DTYPES for array in arrays):
+        return "was given numbers that are not finite", _FOR_DATA
+    if not arrays and not any(np.isinf(part).any() for part in (out if type(out) is tuple else (out,))):
+        return "gave NaN", _FOR_ANY
+    return "overflowed", advice
 
 
 def _hook_on_the_way(records: Sequence[Record], sources: Sequence[Link]) -> str | None:

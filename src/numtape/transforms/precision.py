@@ -305,6 +305,11 @@ def _overrides(title: str, lower: Iterable[str], widen: Iterable[str]) -> dict[s
                     f"{title}: {argument} has {name!r}, which is made of other ops and runs in the dtype of what it "
                     "gets; name those ops."
                 )
+            if entry is CAST:
+                raise ArgumentError(
+                    f"{title}: {argument} has {name!r}, which gives the dtype that it is asked for; name the ops that "
+                    "read what it gives."
+                )
             found[entry.name] = precision
     return found
 

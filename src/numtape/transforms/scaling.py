@@ -83,6 +83,10 @@ class LossScaler:
         marks.is_in_use = True
         self.__dict__.update(state)
 
+    def is_enabled(self) -> bool:
+        """Say whether it does anything."""
+        return True
+
     def get_scale(self) -> float:
         """Return the factor by which losses are multiplied now."""
         return self._scale
@@ -102,12 +106,16 @@ class LossScaler:
         for each in losses:
             if not isinstance(each, Value):
                 raise OperandError(f"LossScaler.scale: wants the loss tensor, not {type(each).__name__}.")
-        records, leaves = graph_of([link_of(each) for each in losses])
-        check_not_scaled(f"{type(self).__name__}.scale", records, "scale it once")
+        graphs = [graph_of([link_of(each)]) for each in losses]
+        for records, _ in graphs:
+            check_not_scaled(f"{type(self).__name__}.scale", records, "scale it once")
         if losses:
             self._is_scaled = True
             self._loss = link_of(losses[0]) if self._loss is None else self._loss
-        self._statistics.add(records, [id(leaf) for leaf in leaves])
+        for records, leaves in graphs:
+            parameters = {id(leaf) for leaf in leaves if isinstance(leaf, Value) and leaf.requires_grad}
+            # A loss that comes after the gradient of a parameter was unscaled has no part in its step.
+            self._statistics.add(records, parameters.difference(self._unscaled))
         return tree.map(lambda each: mark_scaled(self._times_scale(each), self._scale), loss)
 
     def _times_scale(self, loss: Any) -> Any:
@@ -397,6 +405,9 @@ def scaler_of(config: AmpConfig) -> LossScaler | None:
         return None
     if given is None and config.precision_mode is PrecisionMode.FLOAT16:
         if not config.own_scaler:
-            config.own_scaler.append(DynamicScaler())
+            scaler = DynamicScaler()
+            if config.loaded:
+                scaler.load_state_dict(config.loaded)
+            config.own_scaler.append(scaler)
         return config.own_scaler[0]  # type: ignore[no-any-return]
-    return given
+    return given if given is not None and given.is_enabled() else None

@@ -62,28 +62,33 @@ class Statistics:
     """The running statistics that changed on the way to losses, to put them back where a step is skipped."""
 
     def __init__(self) -> None:
-        #: By its holder's id and its name: the first update, the record that made it, and parameters behind losses.
-        self._found: dict[tuple[int, str | None], tuple[Update, int, set[int]]] = {}
+        #: By its holder's id, its name and the parameters behind a loss: the first update, and the record that made it.
+        #: Losses of the same parameters share an entry, so that micro-batches add nothing.
+        self._found: dict[tuple[int, str | None, frozenset[int]], tuple[Update, int]] = {}
 
     def add(self, records: Sequence[Record], parameters: Iterable[int]) -> None:
-        """Note what records behind losses have changed; the ids of the parameters behind the same losses tell them."""
+        """Note what records behind a loss have changed; the ids of the parameters behind it say whose step it is."""
+        behind = frozenset(parameters)
         for record in records:
             for update in record.notes.updates if record.notes is not None else ():
                 holder = update.holder()
                 if holder is None:
                     continue
-                key = (id(holder), update.name)
-                first, index, behind = self._found.get(key, (update, record.index, set()))
+                key = (id(holder), update.name, behind)
+                first, index = self._found.get(key, (update, record.index))
                 if first.holder() is not holder or record.index < index:
                     first, index = update, record.index
-                self._found[key] = (first, index, behind.union(parameters))
+                self._found[key] = (first, index)
 
     def put_back(self, parameters: Iterable[int] | None = None) -> None:
-        """Give the statistics behind losses of some of these parameters, or all, what they held before."""
+        """Give the statistics behind losses of some of these parameters, or all, what they held before these losses."""
         chosen = None if parameters is None else set(parameters)
-        for first, _, behind in self._found.values():
-            if chosen is None or not chosen.isdisjoint(behind):
-                first.put_back()
+        found = [
+            entry for (*_, behind), entry in self._found.items() if chosen is None or not chosen.isdisjoint(behind)
+        ]
+        # What a statistic held first is what it holds in the end.
+        for update, _ in sorted(found, key=lambda entry: entry[1], reverse=True):
+            update.put_back()
 
 
 def mark_scaled(loss: Value, scale: float) -> Value:
