@@ -9,7 +9,6 @@ from ..core.apply import watch_on_use
 from ..core.context import Scope, current, entered, settle
 from ..core.gradients import link_of
 from ..core.record import Record, call_site, describe_site
-from ..core.tape import RecordingTape
 from ..core.value import Value
 from ..errors import GradientError, LeavesTapeError
 from ..exits import noted_exits
@@ -92,19 +91,6 @@ class Constants(Scope):
         record.inputs = tuple(links)
         if not record.needs:
             self._links.add(record)
-
-
-@contextmanager
-def tracking(values: Iterable[Value]) -> Iterator[None]:
-    """Track tensors again that were tracked when a function ran first; the transform that did it may have ended."""
-    recorder = RecordingTape(watch_all=False)
-    for value in values:
-        if value.node is None:
-            recorder.watch(value)
-    try:
-        yield
-    finally:
-        recorder.unwatch()
 
 
 @contextmanager
