@@ -258,7 +258,7 @@ def explain(op: Op, arrays: Sequence[Any], error: Exception) -> Exception:
     )
     if isinstance(error, np.exceptions.AxisError):
         return AxisError(f"{op.name}: {error}; {shapes}.")
-    if op.facts.structure is Structure.ELEMENTWISE and "broadcast" in str(error):
+    if op.is_elementwise and "broadcast" in str(error):
         return ShapeError(
             f"{op.name}: {shapes}; the shapes do not broadcast: from the last axis on, lengths must be equal or 1."
         )

@@ -272,7 +272,7 @@ def _expose(entry: Op | Composite, face: Callable[..., Any]) -> None:
 def _publish(op: Op, declaration: Callable[P, R]) -> Callable[P, R]:
     """Return the public function of an op: the declaration's name, signature and docstring around `apply`."""
     face: Any
-    if op.facts.structure is Structure.ELEMENTWISE and not op.defaults and not op.operand_defaults:
+    if op.is_elementwise and not op.defaults and not op.operand_defaults:
         face = _elementwise_face(op)
     elif op.is_variadic:
         face = _variadic_face(op)
