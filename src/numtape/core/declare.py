@@ -145,9 +145,7 @@ def differentiable(
     return decorate
 
 
-def discrete(
-    ufunc: Callable[..., Any] | None = None, *, promoted: tuple[str, ...] | None = None, **facts: Any
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def discrete(ufunc: Callable[..., Any] | None = None, **facts: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Declare an op without a derivative, whose results are bools or integers."""
 
     def decorate(declaration: Callable[P, R]) -> Callable[P, R]:
@@ -160,7 +158,6 @@ def discrete(
             declaration,
             pulls=rules,
             pushes=rules,
-            promoted=promoted,
             facts=Facts(**{"cost": _per_output, "is_discrete": True, **_as_tuples(facts)}),
         )
         return _publish(op, declaration)

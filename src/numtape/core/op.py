@@ -183,7 +183,8 @@ class Facts:
     native_half: bool = False
     #: Whether the rules, too, may see half operands as they are.
     native_half_rules: bool = False
-    #: The positions of outputs that are float32 for halves, since they may be beyond the range of these.
+    #: The positions of outputs that the forward makes float32 for halves, since they may be beyond the range of these:
+    #: a statement for the checks, which no engine reads.
     wide_outputs: tuple[int, ...] = ()
     #: Whether the output may be a view of the first operand.
     aliases: bool = False
@@ -256,7 +257,6 @@ class Op:
         "pulls",
         "push_plans",
         "pushes",
-        "summary",
     )
 
     def __init__(
@@ -271,7 +271,6 @@ class Op:
         promoted: Sequence[str] | None = None,
     ) -> None:
         self.name = declaration.__name__.strip("_")
-        self.summary = (declaration.__doc__ or "").partition("\n")[0]
         self.forward = forward
         #: The function that applies the op; set when it is published.
         self.face: Callable[..., Any] = forward
