@@ -7,6 +7,8 @@ Invariants:
 - Cotangents are fitted to their operand's shape and dtype, and added, here and nowhere else. An array is added to in
   place only if nobody else holds it.
 - Cotangents of half values are carried in float32 and rounded on delivery.
+- What a sweep holds is foreseen by `transforms/walking.py`, which mirrors the loop, `accumulate` and `fit`: a change of
+  when arrays are made, shared or let go is a change there.
 """
 
 import math

@@ -92,7 +92,7 @@ class Linearization:
         """Return F_x times a vector."""
         try:
             return self.space.join(self._pushed(self.unknowns, self.space.split(vector)))
-        except NotDifferentiableError:  # Some ops have no forward sweep, such as loops that keep states.
+        except NotDifferentiableError:  # A user's rule for one mode need not give the other.
             if self._matrix is None:
                 self._matrix = self.matrix()
             return np.asarray(self._matrix @ vector)

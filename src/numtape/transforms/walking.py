@@ -110,7 +110,11 @@ class _View:
 
 
 class Walk:
-    """A backward over copies of records, by the code of a real one, in which arrays are only numbers of bytes.
+    """A backward over copies of records, in which arrays are only numbers of bytes.
+
+    What is made again, and when it is dropped, the code of a real one decides: `Restorer` and `remake`. The rest is its
+    mirror image, and changes with it: `_run` and `_pulled` that of the loop of `reverse`, `_pass_on` of `accumulate`,
+    `back_of` of `fit` and of what rules return, `_reads` of `Rule.run`, `_run_again` of `recompute.run_again`.
 
     Args:
         scope: what the tape keeps.
