@@ -438,3 +438,8 @@ class entered:
     def is_open(self) -> bool:
         """Whether some block, in any thread, was not left."""
         return bool(self._entries)
+
+
+def aside(**changes: Any) -> entered:
+    """Return a block of which tapes and scopes outside of it know nothing, with further changes."""
+    return entered(**{"tapes": (), "watch_all": False, "scopes": (), **changes})

@@ -13,7 +13,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.batching import Batched
-from ..core.context import current, entered
+from ..core.context import aside, current, entered
 from ..core.effects import undoing
 from ..core.forward import forward
 from ..core.gradients import link_of, sweep
@@ -245,9 +245,8 @@ def _push(t: Any, operands: tuple[Any, ...], out: Any, index: int, adjoint: Adjo
     """Return the tangent of the solution, given that of one operand."""
     adjoint.check(operands, parts_of(out))
     must_record = is_recorded((t, *operands))
-    alone_there: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": ()}
-    changes = {"transforms": current().transforms + 1} if must_record else alone_there
-    with undoing(), entered(grad=True, **changes), watching(adjoint.captured):
+    within = entered(grad=True, transforms=current().transforms + 1) if must_record else aside(grad=True)
+    with undoing(), within, watching(adjoint.captured):
         outs, parameters = _on_tape(adjoint, operands)
         with cut_off(parameters):
             seeds = [(link_of(parameters[index]), t)]

@@ -6,16 +6,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..core.apply import watch_on_use
-from ..core.context import Scope, current, entered, settle
+from ..core.context import Scope, aside, current, entered, settle
 from ..core.gradients import link_of
 from ..core.record import Record, call_site, describe_site
 from ..core.value import Value
 from ..errors import GradientError, LeavesTapeError
 from ..exits import noted_exits
 from ..transforms.custom import captured_by
-
-#: Where functions run for themselves: nobody outside lists, watches or differentiates what they do.
-ALONE: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": (), "transforms": 0}
 
 #: What a user's line may call to ask for the array of a tensor.
 _LIBRARIES = ("numtape", "numpy", "scipy")
@@ -178,5 +175,5 @@ def check_known(what: str, watcher: Watcher) -> None:
 
 
 def alone(grad: bool) -> entered:
-    """Return a block in which functions run for themselves, recorded or not."""
-    return entered(grad=grad, **ALONE)
+    """Return a block in which functions run for themselves, recorded or not: nobody outside differentiates them."""
+    return aside(grad=grad, transforms=0)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import tree
-from ..core.context import entered
+from ..core.context import aside
 from ..core.gradients import link_of
 from ..core.graph import collect
 from ..core.record import Record, next_index
@@ -42,7 +42,7 @@ def look_inside(birth: Birth) -> InStep | None:
         return None
     search = _search_values if birth.direction == "forward" else _search_cotangents
     try:
-        with loop.replaying(), entered(grad=True, tapes=(), watch_all=False, scopes=(), observers=()):
+        with loop.replaying(), aside(grad=True, observers=()):
             return search(loop, birth)
     except GradientError:  # What steps captured was overwritten since.
         return None
