@@ -303,7 +303,7 @@ def record(
                     stamps = stamps or [None] * len(operands)
                     stamps[position] = stamp
             if node is not None and op.pull(position) is NON_DIFFERENTIABLE:
-                name = op.arguments[0 if op.is_variadic else position]
+                name = op.argument(position)
                 raise NotDifferentiableError(
                     f"{op.name}: argument {name!r} has no derivative, but a tracked tensor was given; "
                     f"pass {name}.detach() if its gradient is not wanted."

@@ -365,6 +365,10 @@ class Op:
             return (Reads[name.upper()], None)
         raise TypeError(f"op {self.name}: a rule reads {name!r}, which is no argument, parameter or known name.")
 
+    def argument(self, position: int) -> str:
+        """Return the name of the argument that an operand belongs to."""
+        return self.arguments[0 if self.is_variadic else position]
+
     def pull(self, position: int) -> Rule | Marker:
         """Return the VJP rule of an operand."""
         return self.pulls[0 if self.is_variadic else position]

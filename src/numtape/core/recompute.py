@@ -174,7 +174,7 @@ def check_reads(record: Record, prints: Sequence[int | None]) -> None:
 def _check_print(record: Record, position: int, array: Any, before: int | None, use: str) -> None:
     """Raise if a plain array was overwritten since a record read it; `use` says what it is read for now."""
     if before is not None and fingerprint(array) != before:
-        name = record.op.arguments[0 if record.op.is_variadic else position]
+        name = record.op.argument(position)
         raise OverwrittenError(
             f"{record.op.name}: {use.format(site=record.site)}, but the NumPy array given for {name!r} was overwritten "
             "since; give a copy of it (array.copy(), or nt.tensor instead of nt.from_numpy), or make a new array "

@@ -166,11 +166,10 @@ def refers_to_tensors(function: Callable[..., Any]) -> bool:
 def check_known(what: str, watcher: Watcher) -> None:
     """Raise if a function that ran again took other tensors from outside than the first time."""
     for value in watcher.captured():
-        name = value.extras.name if value.extras is not None else None
+        shown = repr(value.name) if value.name else f"a tensor of shape {value.shape}"
         raise GradientError(
-            f"{what} used {repr(name) if name else f'a tensor of shape {value.shape}'} when it ran again for its "
-            "derivative, and did not when it ran first, so that gradient would be lost. Pass what changes as an "
-            "argument."
+            f"{what} used {shown} when it ran again for its derivative, and did not when it ran first, so "
+            "that gradient would be lost. Pass what changes as an argument."
         )
 
 

@@ -160,7 +160,7 @@ def _maker(link: Any) -> str:
     link = link.operand if type(link) is Gone else link
     if type(link) is Record:
         return f"made by {link.op.name} at {link.site}"
-    return f"the tensor {link_name(link)!r}" if isinstance(link, Value) and link.extras and link.extras.name else ""
+    return f"the tensor {link_name(link)!r}" if isinstance(link, Value) and link.name else ""
 
 
 def _exactly(record: Record, operands: Sequence[Any], part: int | None, index: tuple[int, ...], dtype: Any) -> Any:

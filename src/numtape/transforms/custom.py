@@ -409,8 +409,7 @@ def _leaf_name(value: Value) -> str:
     """Return how messages call the tracked leaf that a value depends on."""
     _, leaves = graph_of([value.node])
     leaf = next((x for x in leaves if isinstance(x, Value) and x.node is not None), value)
-    name = leaf.extras.name if leaf.extras is not None else None
-    return repr(name) if name else f"a tensor of shape {leaf.shape}"
+    return repr(leaf.name) if leaf.name else f"a tensor of shape {leaf.shape}"
 
 
 def _parts(value: Any) -> tuple[Any, ...]:

@@ -399,5 +399,4 @@ def back_of(record: Record, position: int) -> Back:
     back = record.op.facts.back
     if isinstance(back, Back):
         return back
-    argument = record.op.arguments[0 if record.op.is_variadic else position]
-    return back(argument, link.shape, **(record.params or {}))
+    return back(record.op.argument(position), link.shape, **(record.params or {}))
