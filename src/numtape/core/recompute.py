@@ -42,7 +42,7 @@ def value(record: Record) -> Any:
     return remake(absent, {record}, made)[record]
 
 
-def array_of(record: Record) -> Any:
+def array_if_alive(record: Record) -> Any:
     """Return what a record has computed if it is kept, or was dropped and lives on; None otherwise."""
     return record.array.find(record) if type(record.array) is Block else record.array
 
@@ -65,7 +65,7 @@ def missing(targets: Iterable[Record]) -> tuple[list[Record], Made]:
         record = stack.pop()
         if record in absent or record in alive or is_at_hand(record):
             continue
-        array = array_of(record)
+        array = array_if_alive(record)
         if array is not None and _is_unwritten(record):
             alive[record] = array
         else:

@@ -14,7 +14,7 @@ from ..core.context import FREED, entered
 from ..core.graph import Way
 from ..core.op import Back, Reads, Rule, same, shape_of
 from ..core.reader import Reader
-from ..core.recompute import Made, array_of, remake
+from ..core.recompute import Made, array_if_alive, remake
 from ..core.record import Block, Record
 from ..core.restoring import Restorer
 from ..core.reverse import KEPT
@@ -148,7 +148,7 @@ class Walk:
             copy.cell, copy.version, copy.notes = record.cell, record.version, record.notes
             copy.inputs = tuple(copies.get(link, link) if type(link) is Record else link for link in record.inputs)
             block = record.array
-            copy.array = buffers.of(array_of(record))
+            copy.array = buffers.of(array_if_alive(record))
             if type(block) is Block:
                 if block not in blocks:
                     is_bounded = budget is not None and block.limit is not None
@@ -313,7 +313,7 @@ class Walk:
         if type(read) is not Record:
             array = read.array if isinstance(read, Value) else read
             return strides_of(array) if isinstance(array, np.ndarray) else in_rows(shape_of(read))
-        array = array_of(self.originals.get(read, read))
+        array = array_if_alive(self.originals.get(read, read))
         known = self.scope.account.strides.get(read.index)
         return strides_of(array) if isinstance(array, np.ndarray) else known or in_rows(read.shape)
 
@@ -357,7 +357,7 @@ class _Buffers:
         #: The bytes of those buffers that the account counts, too.
         self.known = 0
         kept = [array for record in records if record.is_kept for array in _arrays(record.array)]
-        found = [array for record in records if not record.is_kept for array in _arrays(array_of(record))]
+        found = [array for record in records if not record.is_kept for array in _arrays(array_if_alive(record))]
         ids = held_by_others(kept, found)
         self.held = [self.of(array) for array in (*kept, *found) if id(buffer_of(array)) in ids]
 
