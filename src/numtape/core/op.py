@@ -294,7 +294,8 @@ class Op:
         if joint is not None:
             fixed = (NON_DIFFERENTIABLE, ZERO)
             pulls = {name: pushes[name] if pushes[name] in fixed else joint for name in self.arguments}
-        self.joint = None if joint is None else self._compile(joint)
+        #: The rule that returns the cotangents of all operands, but for those whose own rule in `pulls` is another one.
+        self.joint = None if joint is None else self._rule(joint)
         self.pulls = tuple(
             Rule(_zeros, ((Reads.SHAPE, i),)) if pulls[name] is ZERO else self._compile(pulls[name])
             for i, name in enumerate(self.arguments)
@@ -343,12 +344,12 @@ class Op:
             )
 
     def _compile(self, rule: RuleFunction | Marker) -> Rule | Marker:
-        if isinstance(rule, Marker):
-            return rule
-        code = rule.__code__
+        return rule if isinstance(rule, Marker) else self._rule(rule)
+
+    def _rule(self, function: RuleFunction) -> Rule:
+        code = function.__code__
         names = code.co_varnames[1 : code.co_argcount]
-        found = [self._find(name) for name in names]
-        return Rule(rule, tuple(found))
+        return Rule(function, tuple(map(self._find, names)))
 
     def _find(self, name: str) -> tuple[Reads, Any]:
         plain = name.removesuffix("_shape")
@@ -386,10 +387,10 @@ class Op:
 
     def _kept(self, needs: int) -> tuple[tuple[int, ...] | None, bool]:
         if self.joint is not None:
-            rules: list[Rule | Marker] = [self.joint] if isinstance(self.joint, Rule) else []
+            compiled = [self.joint]
         else:
             rules = [self.pull(i) for i in range(needs.bit_length()) if needs >> i & 1]
-        compiled = [rule for rule in rules if isinstance(rule, Rule)]
+            compiled = [rule for rule in rules if isinstance(rule, Rule)]
         reads_out = any(rule.reads_out for rule in compiled)
         if any(rule.operands is None for rule in compiled):
             return None, reads_out

@@ -208,7 +208,7 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
         return [_Part(record.params["position"], g)]
     if type(g) is list:
         g = tuple(g)
-    if isinstance(op.joint, Rule):
+    if op.joint is not None:
         joint = op.joint.run(g, record, reader, 0)
     produced: list[Any] = []
     for position, link in enumerate(record.inputs):
@@ -217,7 +217,7 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
             continue
         rule = op.pull(position)
         assert isinstance(rule, Rule)
-        if isinstance(op.joint, Rule) and rule.function is op.joint.function:
+        if op.joint is not None and rule.function is op.joint.function:
             cotangent = joint[position]
         else:
             cotangent = rule.run(g, record, reader, position)

@@ -282,7 +282,7 @@ def _pull(record: Record, position: int, g: Any, reader: Reader) -> Any:
     rule = op.pull(position)
     assert isinstance(rule, Rule)
     g = tuple(g) if isinstance(g, list) else g
-    if isinstance(op.joint, Rule) and rule.function is op.joint.function:
+    if op.joint is not None and rule.function is op.joint.function:
         return op.joint.run(g, record, reader, 0)[position]
     return rule.run(g, record, reader, position)
 

@@ -301,7 +301,7 @@ class Walk:
         """Return how the view lies that a record's rule gives of a cotangent: the rule itself is asked."""
         rule = record.op.pull(position)
         assert isinstance(rule, Rule)
-        is_joint = isinstance(record.op.joint, Rule) and rule.function is record.op.joint.function
+        is_joint = record.op.joint is not None and rule.function is record.op.joint.function
         if not is_joint or record is not self._asked[0]:
             array = self._memory.array(record.shape, g.strides)
             self._asked = record, rule.run(array, record, Reader(None), position)
