@@ -272,13 +272,14 @@ def compute_in_scopes(
     state: State, op: Op, arrays: tuple[Any, ...], params: dict[str, Any], widens: bool = False
 ) -> Any:
     """Compute an op, on half arrays in float32 if it `widens`, with the scopes that are active around it."""
-    run: Callable[..., Any] = _compute_wide if widens else compute
+    run: Callable[..., Any] = compute_wide if widens else compute
     for scope in state.scopes:
         run = _around(scope.around, run)
     return run(op, arrays, params)
 
 
-def _compute_wide(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
+def compute_wide(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
+    """Compute an op on half arrays in float32."""
     wide = [to_float32(x) if isinstance(x, _ndarray) and x.dtype in HALF_DTYPES else x for x in arrays]
     return compute(op, wide, params)
 
