@@ -12,7 +12,7 @@ import numtape
 ROOT = Path(numtape.__file__).parent
 #: From the bottom up; modules of one layer may import each other.
 LAYERS = [
-    {"errors", "devices", "dtypes", "tree", "config", "scheduler_config", "spelling", "_typing"},
+    {"counts", "errors", "devices", "dtypes", "tree", "config", "scheduler_config", "spelling", "_typing"},
     {"kernels"},
     {"core"},
     {"taylor"},

@@ -13,6 +13,7 @@ from ..core.context import Scope, current
 from ..core.recompute import drop, note_arrays
 from ..core.record import Block, Record, describe_site, link_name
 from ..core.value import Value, writes_to
+from ..counts import is_count
 from ..errors import ArgumentError, OperandError, OverwrittenError
 
 
@@ -164,7 +165,7 @@ def checkpoint_sequential(functions: Iterable[Callable[[Any], Any]], segments: i
                 "checkpoint_sequential: wants an nn.Sequential or a list of functions; element "
                 f"{i} of the {type(functions).__name__} is of type {type(layer).__name__}, which cannot be called."
             )
-    if isinstance(segments, bool) or not isinstance(segments, int) or segments < 1:
+    if not is_count(segments):
         raise ArgumentError(f"checkpoint_sequential: segments is {segments!r}; it must be a positive integer.")
     segments = min(segments, max(1, len(layers)))
     ends = [len(layers) * i // segments for i in range(segments + 1)]
