@@ -41,9 +41,7 @@ def test_rejected_samples_raise_their_message(entry):
 @pytest.mark.parametrize("entry", ENTRIES, ids=NAMES)
 def test_op_has_enough_samples_and_a_documented_face(entry):
     assert len(op_checks.samples(entry)) >= 8, "at least 8 samples"
-    assert entry.face.__doc__
-    if isinstance(entry, Op):
-        assert entry.summary.endswith(".")
+    assert (entry.face.__doc__ or "").partition("\n")[0].endswith(".")
 
 
 @pytest.mark.parametrize("entry", [e for e in ENTRIES if e.facts.is_discrete], ids=lambda entry: entry.name)

@@ -10,6 +10,7 @@ from .core.gradients import is_leaf
 from .core.marks import marks, sum_of_scales
 from .core.reverse import deliver
 from .core.value import Value, wrap
+from .counts import is_count
 from .dtypes import float32, widened
 from .errors import ArgumentError, OperandError, ShapeError
 from .gradient_clipping import tensors_in
@@ -90,9 +91,9 @@ class GradientAccumulator:
     """
 
     def __init__(self, steps: int, average: bool = True) -> None:
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        if not is_count(steps):
             raise ArgumentError(f"GradientAccumulator: steps is {steps!r}; it must be an integer above 0.")
-        self.steps = steps
+        self.steps = int(steps)
         self.average = average
         self.reset()
 

@@ -9,6 +9,7 @@ from ._typing import DtypeLike, NDArray, Shape
 from .core.buffers import shared_with_numpy
 from .core.declare import numpy_faces
 from .core.value import Value, wrap
+from .counts import is_count
 from .devices import check_device
 from .dtypes import as_dtype, check_supported, default_dtype, float_beside, plain_array
 from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
@@ -80,7 +81,7 @@ def given_shape(name: str, given: tuple[Any, ...]) -> Shape:
 
 def given_count(name: str, what: str, given: Any) -> int:
     """Return a number of things, or raise if it is none."""
-    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 0:
+    if not is_count(given, 0):
         raise ArgumentError(f"{name}: {what} is {given!r}; it must be an integer that is not negative.")
     return int(given)
 

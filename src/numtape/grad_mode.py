@@ -12,8 +12,8 @@ from .core.context import State, change, current, entered
 from .errors import OperandError
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: Makes what a block is run in.
-Block = Callable[[], AbstractContextManager[Any]]
+#: Makes the scope that a call, or a step of a generator, runs in.
+ScopeMaker = Callable[[], AbstractContextManager[Any]]
 
 
 class _GradMode:
@@ -40,7 +40,7 @@ class _GradMode:
         return decorated(type(self).__name__, function, lambda: entered(grad=self._grad))
 
 
-def decorated(name: str, function: F, scope: Block) -> F:
+def decorated(name: str, function: F, scope: ScopeMaker) -> F:
     """Return a function, a generator function or a coroutine function that runs in a scope of its own at each call."""
     if not callable(function):
         raise OperandError(
@@ -75,7 +75,7 @@ def decorated(name: str, function: F, scope: Block) -> F:
     return result
 
 
-def _stepwise(generator: Generator[Any, Any, Any], scope: Block) -> Generator[Any, Any, Any]:
+def _stepwise(generator: Generator[Any, Any, Any], scope: ScopeMaker) -> Generator[Any, Any, Any]:
     """Run each step of a generator in a scope of its own, so that none leaks to the caller between steps."""
     step = functools.partial(generator.send, None)
     while True:
@@ -97,7 +97,7 @@ def _stepwise(generator: Generator[Any, Any, Any], scope: Block) -> Generator[An
 class _Stepwise:
     """What a decorated coroutine awaits."""
 
-    def __init__(self, coroutine: Any, scope: Block) -> None:
+    def __init__(self, coroutine: Any, scope: ScopeMaker) -> None:
         self._steps = _stepwise(coroutine.__await__(), scope)
 
     def __await__(self) -> Generator[Any, Any, Any]:

@@ -27,6 +27,7 @@ from .core.context import current, entered
 from .core.gradients import as_tensor, link_of, ones_like, sweep, tracked_again
 from .core.jacobian import Blocks, LostAtCut, Path, Sweeper, by_cut, by_forward, by_reverse
 from .core.value import Value, wrap
+from .counts import is_count
 from .errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
 from .lifted import BatchedTensor
 from .ops import concat
@@ -321,8 +322,7 @@ def scheduler_for(name: str, mode: Any, scheduler: Any) -> HybridScheduler:
 
 def check_chunk_size(name: str, chunk_size: Any) -> None:
     """Raise unless a chunk size is a positive number or None."""
-    is_number = isinstance(chunk_size, int | np.integer) and not isinstance(chunk_size, bool)
-    if chunk_size is not None and (not is_number or chunk_size < 1):
+    if chunk_size is not None and not is_count(chunk_size):
         raise ArgumentError(f"{name}: chunk_size is {chunk_size!r}; it must be a positive integer, or None.")
 
 

@@ -17,6 +17,7 @@ from .core.gradients import link_of
 from .core.graph import begins_tracked, graph_of
 from .core.record import describe_site
 from .core.value import Value, wrap
+from .counts import is_count
 from .dtypes import float64, is_float
 from .errors import (
     ArgumentError,
@@ -85,7 +86,7 @@ def derivatives(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]
         [array([1., 0.]), array([2., 0.]), array([4., 2.])]
     """
     check_callable(_NAME, function)
-    if not isinstance(order, int | np.integer) or isinstance(order, bool) or order < 0:
+    if not is_count(order, 0):
         raise ArgumentError(f"{_NAME}: order is {order!r}; it must be an integer from 0 on, the highest order wanted.")
     value = _as_number(x)
     with effects() as seen:

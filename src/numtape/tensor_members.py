@@ -163,17 +163,6 @@ class Members(Value):
         return is_leaf(self)
 
     @property
-    def name(self) -> str | None:
-        """What summaries and errors call the tensor."""
-        return None if self.extras is None else self.extras.name
-
-    @name.setter
-    def name(self, name: str | None) -> None:
-        if name is not None and not isinstance(name, str):
-            raise OperandError(f"name: the name of a tensor is text, not {type(name).__name__}.")
-        extras_of(self).name = name
-
-    @property
     def grad(self) -> Any:
         """The gradient that backward has added up here, or None."""
         return None if self.extras is None else self.extras.grad

@@ -630,3 +630,13 @@ def test_states_that_a_rule_cannot_go_on_from_are_refused(state, says):
     saved = {**optimizer.state_dict(), "state": {0: state}}
     with pytest.raises(ArgumentError, match=re.escape(says)):
         optimizer.load_state_dict(saved)
+
+
+def test_labels_of_groups_do_not_make_a_state_that_of_another_optimizer():
+    w = nt.ones(2, requires_grad=True)
+    saved = optim.SGD([w], lr=0.1).state_dict()
+    saved["param_groups"][0]["param_names"] = ["w"]  # As PyTorch saves parameters that have names.
+    labelled = optim.SGD([{"params": [w], "name": "all"}], lr=0.2)
+    labelled.load_state_dict(saved)
+    assert labelled.param_groups[0]["lr"] == 0.1
+    assert labelled.param_groups[0]["name"] == "all"

@@ -258,7 +258,7 @@ def explain(op: Op, arrays: Sequence[Any], error: Exception) -> Exception:
     )
     if isinstance(error, np.exceptions.AxisError):
         return AxisError(f"{op.name}: {error}; {shapes}.")
-    if op.facts.structure is Structure.ELEMENTWISE and "broadcast" in str(error):
+    if op.is_elementwise and "broadcast" in str(error):
         return ShapeError(
             f"{op.name}: {shapes}; the shapes do not broadcast: from the last axis on, lengths must be equal or 1."
         )
@@ -272,13 +272,14 @@ def compute_in_scopes(
     state: State, op: Op, arrays: tuple[Any, ...], params: dict[str, Any], widens: bool = False
 ) -> Any:
     """Compute an op, on half arrays in float32 if it `widens`, with the scopes that are active around it."""
-    run: Callable[..., Any] = _compute_wide if widens else compute
+    run: Callable[..., Any] = compute_wide if widens else compute
     for scope in state.scopes:
         run = _around(scope.around, run)
     return run(op, arrays, params)
 
 
-def _compute_wide(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
+def compute_wide(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
+    """Compute an op on half arrays in float32."""
     wide = [to_float32(x) if isinstance(x, _ndarray) and x.dtype in HALF_DTYPES else x for x in arrays]
     return compute(op, wide, params)
 
@@ -303,7 +304,7 @@ def record(
                     stamps = stamps or [None] * len(operands)
                     stamps[position] = stamp
             if node is not None and op.pull(position) is NON_DIFFERENTIABLE:
-                name = op.arguments[0 if op.is_variadic else position]
+                name = op.argument(position)
                 raise NotDifferentiableError(
                     f"{op.name}: argument {name!r} has no derivative, but a tracked tensor was given; "
                     f"pass {name}.detach() if its gradient is not wanted."

@@ -104,3 +104,12 @@ def along_axis(op: "Op", operands: Sequence[Any], batched: Sequence[bool], param
         return loop(op, operands, batched, params)
     shifted = tuple(a % ndim + 1 for a in axis) if isinstance(axis, tuple) else axis % ndim + 1
     return apply(op, operands, {**params, "axis": shifted})
+
+
+def along_one_axis(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
+    """Shift the parameter `axis` of an op that goes along one, or along the flattened operand, past the batch axis."""
+    (x,) = operands
+    axis = params["axis"]
+    if axis is None:
+        x, axis = x.reshape((x.shape[0], -1)), 0
+    return op.face(x, **{**params, "axis": axis % (len(x.shape) - 1) + 1})

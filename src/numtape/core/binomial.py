@@ -19,7 +19,7 @@ from .record import Record
 _MOST_AGAIN = 12
 
 
-class Cut:
+class Parts:
     """How a run is made again: the ends of its parts, and the values that are kept when it was run through.
 
     The last part is put back whole, with what its rules read from before it. Each other one is made again when the
@@ -86,7 +86,7 @@ class Run:
         kept = np.bincount(self._last_use[held] + 1, self._sizes[held], len(self.order) + 1)
         return float((self._passing + np.cumsum(kept)[:-1]).max(initial=0.0))
 
-    def cut_within(self, room: float) -> tuple[Cut | None, float]:
+    def cut_within(self, room: float) -> tuple[Parts | None, float]:
         """Return how to cut the run, None if all of it is put back at once, and the bytes that it takes then.
 
         Of the ways that stay within the room, in bytes, it is the one that runs the least again; if there is none, it
@@ -112,7 +112,7 @@ class Run:
             count += max(1, count // 4)
         if chosen is None:
             return None, least
-        return Cut(chosen, {self.order[i] for i in np.flatnonzero(self._is_kept(chosen)).tolist()}), least
+        return Parts(chosen, {self.order[i] for i in np.flatnonzero(self._is_kept(chosen)).tolist()}), least
 
     def _is_kept(self, ends: list[int]) -> NDArray:
         """Return which outputs are kept: states, what is wanted in the last part, and what its rules read."""

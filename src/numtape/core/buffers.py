@@ -98,10 +98,6 @@ class Buffers:
     def __contains__(self, array: NDArray) -> bool:
         return id(buffer_of(array)) in self._held
 
-    def restart_peak(self) -> None:
-        """Forget the peak: the largest count is that of now."""
-        self.peak = self.live
-
 
 def _forgetter(owner: "weakref.ref[Buffers]") -> Callable[[Any], None]:
     """Return what is called when a buffer dies. It does not hold the count, which holds it."""

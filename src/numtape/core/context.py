@@ -132,6 +132,8 @@ class Scope:
 
     #: Whether the scope gives ops operands of other dtypes.
     casts = False
+    #: Whether it acts on all ops that run inside, also those of functions that ops and derivatives call.
+    reaches_all = False
     #: Whether what steps of a loop do is hidden from it, like what is inside of an op.
     skips_loops = False
     #: Whether nothing is cast inside, whatever scopes further out say.
@@ -180,6 +182,11 @@ class Scope:
 
     def __exit__(self, *exc: Any) -> None:
         self._entered.__exit__(*exc)
+
+
+def reaching_all(scopes: "tuple[Scope, ...]") -> "tuple[Scope, ...]":
+    """Return the scopes that also act on what functions do of which nobody outside knows."""
+    return tuple(scope for scope in scopes if scope.reaches_all)
 
 
 def casting(scopes: "tuple[Scope, ...]") -> Scope | None:
@@ -440,3 +447,8 @@ class entered:
     def is_open(self) -> bool:
         """Whether some block, in any thread, was not left."""
         return bool(self._entries)
+
+
+def aside(**changes: Any) -> entered:
+    """Return a block of which tapes outside of it know nothing, nor scopes but those that reach all, with changes."""
+    return entered(**{"tapes": (), "watch_all": False, "scopes": reaching_all(current().scopes), **changes})

@@ -145,9 +145,7 @@ def differentiable(
     return decorate
 
 
-def discrete(
-    ufunc: Callable[..., Any] | None = None, *, promoted: tuple[str, ...] | None = None, **facts: Any
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def discrete(ufunc: Callable[..., Any] | None = None, **facts: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Declare an op without a derivative, whose results are bools or integers."""
 
     def decorate(declaration: Callable[P, R]) -> Callable[P, R]:
@@ -160,7 +158,6 @@ def discrete(
             declaration,
             pulls=rules,
             pushes=rules,
-            promoted=promoted,
             facts=Facts(**{"cost": _per_output, "is_discrete": True, **_as_tuples(facts)}),
         )
         return _publish(op, declaration)
@@ -272,7 +269,7 @@ def _expose(entry: Op | Composite, face: Callable[..., Any]) -> None:
 def _publish(op: Op, declaration: Callable[P, R]) -> Callable[P, R]:
     """Return the public function of an op: the declaration's name, signature and docstring around `apply`."""
     face: Any
-    if op.facts.structure is Structure.ELEMENTWISE and not op.defaults and not op.operand_defaults:
+    if op.is_elementwise and not op.defaults and not op.operand_defaults:
         face = _elementwise_face(op)
     elif op.is_variadic:
         face = _variadic_face(op)

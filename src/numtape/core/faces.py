@@ -1,7 +1,7 @@
-"""Faces of elementwise ops: what `apply` does, in as few steps as possible for the common case.
+"""Faces of ops of one operand, and of elementwise ones of two: what `apply` does, in as few steps as possible.
 
-The common case is floats of one width (numbers aside), buffers never written in place, no scopes; everything else goes
-to `apply`. A test runs programs both ways and compares records, values and gradients.
+They are for the common case: floats of one width (numbers aside), buffers never written in place, no scopes;
+everything else goes to `apply`. A test runs programs both ways and compares records, values and gradients.
 """
 
 import sys
@@ -50,7 +50,7 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
             ):
                 return apply(op, (x,), params or {})
         except AttributeError:  # No tensor, or no state yet.
-            return _on_array(op, x, params)
+            return on_arrays(op, (x,), params or {})
         forward = op.forward  # Not before: a profiler may stand around it.
         try:
             result = forward(array) if params is None else forward(array, **params)
@@ -246,13 +246,8 @@ def _in_general(op: Op, a: Any, b: Any, is_swapped: bool, is_operator: bool) -> 
     return apply(op, (a, b), {})
 
 
-def _on_array(op: Op, x: Any, params: dict[str, Any] | None) -> Any:
-    """Apply an op of one operand as `single` does, whatever it is."""
-    return on_arrays(op, (x,), params or {})
-
-
 def on_arrays(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Apply an elementwise op to operands that are arrays of floats of one width, most likely."""
+    """Apply an op to operands that are arrays of floats of one width, most likely."""
     state = peek()
     dtype = getattr(arrays[0], "dtype", None)
     if state is None or state.scopes or dtype not in _CONSTANTS:

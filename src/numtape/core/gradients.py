@@ -1,8 +1,9 @@
 """From tensors to the sweeps: seed them, deliver gradients to ``.grad``, explain when nothing is connected."""
 
 import weakref
-from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Sequence, Set
+from contextlib import AbstractContextManager
+from functools import partial
 from math import isfinite
 from types import CodeType
 from typing import Any
@@ -18,7 +19,7 @@ from .graph import Graph, graph_of, oldest_of
 from .marks import marks
 from .record import Record, describe_site, shortened
 from .reverse import Cotangents, Step, deliver, own_array, reverse
-from .tape import RecordingTape
+from .tape import watching
 from .value import LEAF, Value, array_of, wrap, wrap_seed
 
 
@@ -87,24 +88,25 @@ def sweep(
         observer.on_targets(targets)
     wanted = None if sources is None else list(map(link_of, sources))
     links = list(map(link_of, targets))
-    if not create_graph:
-        arrays = [seed.array if isinstance(seed, Value) else seed for seed in seeds]
-        pairs = list(zip(links, arrays, strict=True))
-        return reverse(
-            pairs,
-            wanted,
-            free=free,
-            keep_all=keep_all,
-            required_only=required_only,
-            on_step=on_step,
-            graph=graph,
-        )
-    cls = targets[0].plain
-    pairs = [(link, _as_value(cls, seed)) for link, seed in zip(links, seeds, strict=True)]
+    cls = targets[0].plain if create_graph else None
+    pairs = [(link, _for_rules(cls, seed)) for link, seed in zip(links, seeds, strict=True)]
     if graph is None:
         graph = graph_of(links, ends, 0 if wanted is None else oldest_of(wanted))
+    run = partial(
+        reverse,
+        pairs,
+        wanted,
+        cls=cls,
+        free=free,
+        keep_all=keep_all,
+        required_only=required_only,
+        on_step=on_step,
+        graph=graph,
+    )
+    if not create_graph:
+        return run()
     with tracked_again(graph[0]), entered(grad=True):
-        return reverse(pairs, wanted, cls=cls, free=free, keep_all=keep_all, on_step=on_step, ends=ends, graph=graph)
+        return run()
 
 
 def push_forward(
@@ -115,29 +117,29 @@ def push_forward(
     The result has None where a target does not depend on the sources.
     """
     links = [link_of(target) for target in targets]
+    cls = targets[0].plain if create_graph else None
+    seeds = [(link_of(x), _for_rules(cls, tangent)) for x, tangent in zip(sources, tangents, strict=True)]
     if not create_graph:
-        arrays = [tangent.array if isinstance(tangent, Value) else tangent for tangent in tangents]
-        return forward(list(zip(map(link_of, sources), arrays, strict=True)), links)
-    cls = targets[0].plain
-    seeds = [(link_of(x), _as_value(cls, tangent)) for x, tangent in zip(sources, tangents, strict=True)]
+        return forward(seeds, links)
     with tracked_again(graph_of(links, since=oldest_of(map(link_of, sources)))[0]), entered(grad=True):
         return forward(seeds, links, cls=cls)
 
 
-def _as_value(cls: type[Value], given: Any) -> Any:
+def _for_rules(cls: type[Value] | None, given: Any) -> Any:
+    """Return a (co)tangent as rules want it: as a tensor of a class, or as an array."""
+    if cls is None:
+        return given.array if isinstance(given, Value) else given
     return given if isinstance(given, Value) else wrap_seed(cls, given)
 
 
-@contextmanager
-def tracked_again(records: Sequence[Record]) -> Iterator[None]:
+def tracked_again(records: Sequence[Record]) -> AbstractContextManager[None]:
     """Let leaves that were tracked when some records were made count as tracked again while the rules of these run."""
-    recorder = RecordingTape(watch_all=False)
-    for record in records:
-        for position, link in enumerate(record.inputs):
-            if record.needs >> position & 1 and isinstance(link, Value) and link.node is None:
-                recorder.watch(link)
-    yield
-    recorder.unwatch()
+    return watching(
+        link
+        for record in records
+        for position, link in enumerate(record.inputs)
+        if record.needs >> position & 1 and isinstance(link, Value)
+    )
 
 
 def as_tensor(cotangent: Any, like: Any, cls: type[Value]) -> Any:

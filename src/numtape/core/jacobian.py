@@ -18,7 +18,6 @@ from ..errors import NotDifferentiableError
 from .batching import Batched
 from .forward import forward
 from .graph import collect, graph_of, oldest_of
-from .op import shape_of
 from .record import Link, Record
 from .reverse import reverse
 from .value import Value, array_of, wrap_seed
@@ -57,7 +56,7 @@ class Path:
                 self._last_reads[link] = len(self.records)
             self.records.append(record)
             size = sizes[record] = size_of(record)
-            least = max(_work(record), size)
+            least = max(record.flops, size)
             for link in moved:
                 self.work += max(least, sizes[link])
         # Targets are alive to the end.
@@ -95,11 +94,6 @@ class Path:
         """The cut with the fewest elements."""
         order = sorted(range(len(self.widths)), key=self.widths.__getitem__)
         return next(cut for cut in map(self.cut, order) if cut is not None)
-
-
-def _work(record: Record) -> int:
-    """Return the multiply-adds of a run of a record's op."""
-    return int(record.op.facts.cost(record.shape, *map(shape_of, record.inputs), **(record.params or {})))
 
 
 def tracked(record: Record) -> list[Link]:

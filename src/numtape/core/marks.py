@@ -14,7 +14,7 @@ from typing import Any
 
 from .graph import Graph, graph_of
 from .record import Link, Record
-from .value import Value
+from .value import Value, writes_to
 
 #: The scale of what was unscaled.
 UNSCALED = 1.0
@@ -146,8 +146,3 @@ def _merge(scales: dict[int, float | None], graph: Graph, scale: float | None) -
 
 
 marks = Marks()
-
-
-def writes_to(value: Value) -> int:
-    """Return how often the memory of a tensor was written to."""
-    return value.version[0].count if value.version is not None else 0

@@ -183,7 +183,8 @@ class Facts:
     native_half: bool = False
     #: Whether the rules, too, may see half operands as they are.
     native_half_rules: bool = False
-    #: The positions of outputs that are float32 for halves, since they may be beyond the range of these.
+    #: The positions of outputs that the forward makes float32 for halves, since they may be beyond the range of these:
+    #: a statement for the checks, which no engine reads.
     wide_outputs: tuple[int, ...] = ()
     #: Whether the output may be a view of the first operand.
     aliases: bool = False
@@ -256,7 +257,6 @@ class Op:
         "pulls",
         "push_plans",
         "pushes",
-        "summary",
     )
 
     def __init__(
@@ -271,7 +271,6 @@ class Op:
         promoted: Sequence[str] | None = None,
     ) -> None:
         self.name = declaration.__name__.strip("_")
-        self.summary = (declaration.__doc__ or "").partition("\n")[0]
         self.forward = forward
         #: The function that applies the op; set when it is published.
         self.face: Callable[..., Any] = forward
@@ -295,7 +294,8 @@ class Op:
         if joint is not None:
             fixed = (NON_DIFFERENTIABLE, ZERO)
             pulls = {name: pushes[name] if pushes[name] in fixed else joint for name in self.arguments}
-        self.joint = None if joint is None else self._compile(joint)
+        #: The rule that returns the cotangents of all operands, but for those whose own rule in `pulls` is another one.
+        self.joint = None if joint is None else self._rule(joint)
         self.pulls = tuple(
             Rule(_zeros, ((Reads.SHAPE, i),)) if pulls[name] is ZERO else self._compile(pulls[name])
             for i, name in enumerate(self.arguments)
@@ -344,12 +344,12 @@ class Op:
             )
 
     def _compile(self, rule: RuleFunction | Marker) -> Rule | Marker:
-        if isinstance(rule, Marker):
-            return rule
-        code = rule.__code__
+        return rule if isinstance(rule, Marker) else self._rule(rule)
+
+    def _rule(self, function: RuleFunction) -> Rule:
+        code = function.__code__
         names = code.co_varnames[1 : code.co_argcount]
-        found = [self._find(name) for name in names]
-        return Rule(rule, tuple(found))
+        return Rule(function, tuple(map(self._find, names)))
 
     def _find(self, name: str) -> tuple[Reads, Any]:
         plain = name.removesuffix("_shape")
@@ -365,6 +365,10 @@ class Op:
         if name in ("index", "needs"):
             return (Reads[name.upper()], None)
         raise TypeError(f"op {self.name}: a rule reads {name!r}, which is no argument, parameter or known name.")
+
+    def argument(self, position: int) -> str:
+        """Return the name of the argument that an operand belongs to."""
+        return self.arguments[0 if self.is_variadic else position]
 
     def pull(self, position: int) -> Rule | Marker:
         """Return the VJP rule of an operand."""
@@ -383,10 +387,10 @@ class Op:
 
     def _kept(self, needs: int) -> tuple[tuple[int, ...] | None, bool]:
         if self.joint is not None:
-            rules: list[Rule | Marker] = [self.joint] if isinstance(self.joint, Rule) else []
+            compiled = [self.joint]
         else:
             rules = [self.pull(i) for i in range(needs.bit_length()) if needs >> i & 1]
-        compiled = [rule for rule in rules if isinstance(rule, Rule)]
+            compiled = [rule for rule in rules if isinstance(rule, Rule)]
         reads_out = any(rule.reads_out for rule in compiled)
         if any(rule.operands is None for rule in compiled):
             return None, reads_out

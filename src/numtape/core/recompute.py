@@ -15,11 +15,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .._typing import NDArray
-from ..dtypes import HALF_DTYPES, float32
+from ..dtypes import float32
 from ..errors import FreedError, OverwrittenError
-from ..kernels.halves import to_float32
 from ..kernels.views import laid_out
-from .apply import PICK, compute, compute_in_scopes
+from .apply import PICK, compute, compute_in_scopes, compute_wide
 from .buffers import shared_with_numpy
 from .context import current
 from .record import Block, Gone, Record, note
@@ -42,7 +41,7 @@ def value(record: Record) -> Any:
     return remake(absent, {record}, made)[record]
 
 
-def array_of(record: Record) -> Any:
+def array_if_alive(record: Record) -> Any:
     """Return what a record has computed if it is kept, or was dropped and lives on; None otherwise."""
     return record.array.find(record) if type(record.array) is Block else record.array
 
@@ -65,7 +64,7 @@ def missing(targets: Iterable[Record]) -> tuple[list[Record], Made]:
         record = stack.pop()
         if record in absent or record in alive or is_at_hand(record):
             continue
-        array = array_of(record)
+        array = array_if_alive(record)
         if array is not None and _is_unwritten(record):
             alive[record] = array
         else:
@@ -105,22 +104,20 @@ def run_again(record: Record, made: Made) -> Any:
     params = record.params or {}
     if record.op is PICK:
         return arrays[0][params["position"]]
-    arrays = _widened(record, arrays)
+    widens = _widens(record)
     if not record.op.facts.deterministic:
         # A scope that wants the same bits every time has a say in each run.
-        out = compute_in_scopes(current(), record.op, tuple(arrays), params)
+        out = compute_in_scopes(current(), record.op, tuple(arrays), params, widens)
     else:
-        out = compute(record.op, arrays, params)
+        out = (compute_wide if widens else compute)(record.op, arrays, params)
     strides = None if record.notes is None else record.notes.strides
     return out if strides is None else laid_out(out, strides, record.dtype)
 
 
-def _widened(record: Record, arrays: list[Any]) -> list[Any]:
-    """Return operands as the op got them: where halves gave float32, it got float32."""
+def _widens(record: Record) -> bool:
+    """Say whether the op computed on half operands in float32: where they gave float32, it did."""
     dtype = record.dtype[0] if isinstance(record.dtype, list) else record.dtype
-    if dtype != float32:
-        return arrays
-    return [to_float32(x) if isinstance(x, np.ndarray) and x.dtype in HALF_DTYPES else x for x in arrays]
+    return bool(dtype == float32)
 
 
 def _operand(record: Record, position: int, made: Made) -> Any:
@@ -174,7 +171,7 @@ def check_reads(record: Record, prints: Sequence[int | None]) -> None:
 def _check_print(record: Record, position: int, array: Any, before: int | None, use: str) -> None:
     """Raise if a plain array was overwritten since a record read it; `use` says what it is read for now."""
     if before is not None and fingerprint(array) != before:
-        name = record.op.arguments[0 if record.op.is_variadic else position]
+        name = record.op.argument(position)
         raise OverwrittenError(
             f"{record.op.name}: {use.format(site=record.site)}, but the NumPy array given for {name!r} was overwritten "
             "since; give a copy of it (array.copy(), or nt.tensor instead of nt.from_numpy), or make a new array "

@@ -23,6 +23,7 @@ import numpy as np
 from .._typing import Dtype, Shape
 from ..kernels.views import extent
 from .context import Cell
+from .op import shape_of
 from .value import Stamp, Value
 
 if TYPE_CHECKING:
@@ -98,10 +99,15 @@ def describe_site(code: CodeType | None, lasti: int) -> str:
 
     if code is None:
         return "an unknown line"
-    line = next((n for start, stop, n in code.co_lines() if start <= lasti < stop and n), code.co_firstlineno)
+    line = line_of(code, lasti)
     source = linecache.getline(code.co_filename, line).strip()
     where = f"{code.co_filename}:{line}"
     return f"{where} ({shortened(source)})" if source else where
+
+
+def line_of(code: CodeType, lasti: int) -> int:
+    """Return the number of the line of an instruction."""
+    return next((line for start, stop, line in code.co_lines() if start <= lasti < stop and line), code.co_firstlineno)
 
 
 def shortened(text: str) -> str:
@@ -257,6 +263,16 @@ class Record:
         return describe_site(self.code, self.lasti)
 
     @property
+    def line(self) -> int:
+        """The number of that line."""
+        return line_of(self.code, self.lasti)
+
+    @property
+    def flops(self) -> int:
+        """The floating-point operations of a run of the op."""
+        return int(self.op.facts.cost(self.shape, *map(shape_of, self.inputs), **(self.params or {})))
+
+    @property
     def is_kept(self) -> bool:
         """Whether the output is held here."""
         return self.array is not None and type(self.array) is not Block
@@ -291,8 +307,7 @@ def link_name(link: Link, numbers: dict[Any, int] | None = None) -> str:
     if isinstance(link, Record):
         return f"%{link.index}" if numbers is None else f"%{numbers[link]}" if link in numbers else "(earlier)"
     if isinstance(link, Value):
-        name = link.extras.name if link.extras is not None else None
-        return name or f"tensor{list(link.shape)}"
+        return link.name or f"tensor{list(link.shape)}"
     if isinstance(link, Gone) and link.name:
         return link.name
     if isinstance(link, np.ndarray | Gone) and link.shape:

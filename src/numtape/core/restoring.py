@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .binomial import Cut, Run
+from .binomial import Parts, Run
 from .buffers import buffer_of
 from .context import FREED
 from .recompute import Made, missing, remake, value
@@ -83,15 +83,15 @@ class Restorer:
     def _put_back(self, block: Block, members: list[Record], reader: Record, current: Any) -> None:
         order, alive = missing(members)
         wanted = {*members, *self._met_on_the_way(order, members)}
-        cut: Cut | None = None
+        parts: Parts | None = None
         if block.limit is not None:
             run = Run(order, wanted, block.limit.size)
             room = block.limit.decide(reader, self._room(block.limit, reader, current))
-            cut, peak = run.cut_within(room)
+            parts, peak = run.cut_within(room)
             if peak > room:
                 block.limit.exceed(reader, peak - room)
-        if cut is not None:
-            self._keep_last(block, order, wanted, alive, cut)
+        if parts is not None:
+            self._keep_last(block, order, wanted, alive, parts)
         else:
             self._keep(block, order, self._remake(order, wanted, alive))
 
@@ -114,12 +114,12 @@ class Restorer:
         moved = [g for link, g in self._moved.items() if type(link) is Record and link not in given]
         return limit.room() - _bytes_of([*moved, current]) - sum(link.nbytes for link in given)
 
-    def _keep_last(self, block: Block, order: list[Record], wanted: set[Record], alive: Made, cut: Cut) -> None:
+    def _keep_last(self, block: Block, order: list[Record], wanted: set[Record], alive: Made, parts: Parts) -> None:
         """Run through all parts; keep what the last one needs, and what the others are made again of."""
         assert self._members is not None
-        made = self._remake(order, cut.kept, alive)
-        for start, stop in itertools.pairwise(cut.ends[:-1]):
-            inside = [record for record in order[start:stop] if record in wanted and record not in cut.kept]
+        made = self._remake(order, parts.kept, alive)
+        for start, stop in itertools.pairwise(parts.ends[:-1]):
+            inside = [record for record in order[start:stop] if record in wanted and record not in parts.kept]
             smaller = Block(block.limit)
             self._members[smaller] = inside
             for record in inside:

@@ -7,6 +7,8 @@ Invariants:
 - Cotangents are fitted to their operand's shape and dtype, and added, here and nowhere else. An array is added to in
   place only if nobody else holds it.
 - Cotangents of half values are carried in float32 and rounded on delivery.
+- What a sweep holds is foreseen by `transforms/walking.py`, which mirrors the loop, `accumulate` and `fit`: a change of
+  when arrays are made, shared or let go is a change there.
 """
 
 import math
@@ -206,7 +208,7 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
         return [_Part(record.params["position"], g)]
     if type(g) is list:
         g = tuple(g)
-    if isinstance(op.joint, Rule):
+    if op.joint is not None:
         joint = op.joint.run(g, record, reader, 0)
     produced: list[Any] = []
     for position, link in enumerate(record.inputs):
@@ -215,7 +217,7 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
             continue
         rule = op.pull(position)
         assert isinstance(rule, Rule)
-        if isinstance(op.joint, Rule) and rule.function is op.joint.function:
+        if op.joint is not None and rule.function is op.joint.function:
             cotangent = joint[position]
         else:
             cotangent = rule.run(g, record, reader, position)

@@ -1,6 +1,7 @@
 """What a tape is to the engine: a list of the records made while it is active, and the tensors that it watches."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from .context import Cell
 from .record import Record, next_index
@@ -88,6 +89,19 @@ class RecordingTape:
 
     def __del__(self) -> None:
         self.unwatch()
+
+
+@contextmanager
+def watching(values: Iterable[Value]) -> Iterator[None]:
+    """Track tensors again that were tracked once and are not any more, for as long as a block runs."""
+    recorder = RecordingTape(watch_all=False)
+    for value in values:
+        if value.node is None:
+            recorder.watch(value)
+    try:
+        yield
+    finally:
+        recorder.unwatch()
 
 
 def _watch(watched: dict[int, tuple[Value, bool]], value: Value) -> None:

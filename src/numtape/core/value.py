@@ -6,6 +6,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._typing import Dtype, NDArray, Shape
+from ..errors import OperandError
 
 if TYPE_CHECKING:
     from .record import Record
@@ -108,6 +109,17 @@ class Value:
         return extras.id
 
     @property
+    def name(self) -> str | None:
+        """What summaries and errors call the tensor."""
+        return None if self.extras is None else self.extras.name
+
+    @name.setter
+    def name(self, name: str | None) -> None:
+        if name is not None and not isinstance(name, str):
+            raise OperandError(f"name: the name of a tensor is text, not {type(name).__name__}.")
+        extras_of(self).name = name
+
+    @property
     def requires_grad(self) -> bool:
         """Whether `backward` delivers a gradient here, or a gradient flows through here."""
         if self.node is None or self.node is LEAF:
@@ -163,6 +175,11 @@ def extras_of(value: Value) -> Extras:
     if value.extras is None:
         value.extras = Extras()
     return value.extras
+
+
+def writes_to(value: Value) -> int:
+    """Return how often the memory of a tensor was written to."""
+    return value.version[0].count if value.version is not None else 0
 
 
 def wrap_seed(cls: type[Value], array: NDArray) -> Any:

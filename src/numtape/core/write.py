@@ -94,7 +94,7 @@ def stamp_at(record: Record, position: int) -> int:
 def check_stamp(record: Record, position: int, version: Stamp, stamp: int) -> None:
     """Raise if what a record read at a write count was overwritten since."""
     if version[0].count != stamp:
-        name = record.op.arguments[0 if record.op.is_variadic else position]
+        name = record.op.argument(position)
         raise_overwritten(record, f"the value of {name!r}", version[0])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._typing import DtypeLike, NDArray
 from ..core.stream import stream_of
+from ..counts import is_count
 from ..errors import ArgumentError, MissingExtraError
 from ..random_creation import normal, permutation
 from ..tensors import Tensor
@@ -117,7 +118,7 @@ def spirals(
 
 
 def _check(name: str, n: Any, noise: Any) -> None:
-    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 2:
+    if not is_count(n, 2):
         raise ArgumentError(f"{name}: n is {n!r}; it must be an integer of at least 2.")
     if not isinstance(noise, float | int | np.number) or not 0.0 <= noise < math.inf:
         raise ArgumentError(f"{name}: noise is {noise!r}; a standard deviation is a number that is not negative.")

@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._typing import DtypeLike, NDArray
+from ..counts import is_count
 from ..errors import ArgumentError, OperandError
 from .columns import Floats
 from .datasets import as_dataset, gives_rows
@@ -237,7 +238,7 @@ def _check_sampler(sampler: Any, shuffle: bool) -> None:
 
 def _count(name: str, given: Any, least: int) -> int:
     """Return an argument that counts something, or raise if it does not."""
-    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < least:
+    if not is_count(given, least):
         raise ArgumentError(f"DataLoader: {name} is {given!r}; it must be an integer of at least {least}.")
     return int(given)
 
@@ -264,7 +265,7 @@ def _check_state(state: Any) -> None:
         )
     for name in ("epoch", "position", "length", "key"):
         value = state[name]
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
+        if not is_count(value, 0):
             raise ArgumentError(f"DataLoader.load_state_dict: {name!r} is {value!r}; it must be an integer from 0 on.")
     length = _samples_of(state)
     if state["position"] > length:

@@ -13,12 +13,13 @@ import numpy as np
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.batching import Batched
-from ..core.context import current, entered
+from ..core.context import aside, current, entered
 from ..core.effects import undoing
 from ..core.forward import forward
 from ..core.gradients import link_of, sweep
 from ..core.op import Facts, Op
 from ..core.reverse import reverse
+from ..core.tape import watching
 from ..core.value import Value, array_of, wrap
 from ..errors import ConvergenceError, GradientError
 from ..lifted import BatchedTensor
@@ -28,7 +29,7 @@ from ..tensors import Tensor
 from ..transforms.custom import per_output
 from ..transforms.loop_states import tensors_of, with_tensors
 from ..transforms.transposing import is_recorded
-from .capturing import Watcher, alone, check_known, cut_off, on_tape, tracking
+from .capturing import Watcher, alone, check_known, cut_off, on_tape
 from .equations import tracked_copy
 from .implicit_op import parts_of
 from .runge_kutta import Leaves
@@ -148,7 +149,7 @@ class _WayBack:
         self, start: float, stop: float, y: Leaves, a: Leaves, sums: Leaves, expected: Leaves
     ) -> tuple[Leaves, Leaves]:
         """Return the cotangents of y, and the sums, at an earlier time."""
-        with tracking(self.adjoint.captured), alone(grad=True), on_tape(self.right_side.title):
+        with watching(self.adjoint.captured), alone(grad=True), on_tape(self.right_side.title):
             try:
                 found = self.stepper.advance(self._slopes, start, stop, [*y, *a, *sums]).y
             except ConvergenceError as error:
@@ -232,7 +233,7 @@ def _pulled(g: Any, operands: tuple[Any, ...], outs: Leaves, needs: tuple[bool, 
 
 def _pull_recorded(cotangents: Leaves, operands: Sequence[Any], adjoint: Adjoint) -> list[Any]:
     """Do what `_pull` does on tensors, for higher orders."""
-    with entered(transforms=current().transforms + 1), tracking(adjoint.captured):
+    with entered(transforms=current().transforms + 1), watching(adjoint.captured):
         outs, parameters = _on_tape(adjoint, operands)
         pairs = [(y, c) for y, c in zip(outs, cotangents, strict=True) if y.node is not None]
         with cut_off(parameters):
@@ -244,9 +245,8 @@ def _push(t: Any, operands: tuple[Any, ...], out: Any, index: int, adjoint: Adjo
     """Return the tangent of the solution, given that of one operand."""
     adjoint.check(operands, parts_of(out))
     must_record = is_recorded((t, *operands))
-    alone_there: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": ()}
-    changes = {"transforms": current().transforms + 1} if must_record else alone_there
-    with undoing(), entered(grad=True, **changes), tracking(adjoint.captured):
+    within = entered(grad=True, transforms=current().transforms + 1) if must_record else aside(grad=True)
+    with undoing(), within, watching(adjoint.captured):
         outs, parameters = _on_tape(adjoint, operands)
         with cut_off(parameters):
             seeds = [(link_of(parameters[index]), t)]

@@ -6,17 +6,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..core.apply import watch_on_use
-from ..core.context import Scope, current, entered, settle
+from ..core.context import Scope, aside, current, entered, settle
 from ..core.gradients import link_of
 from ..core.record import Record, call_site, describe_site
-from ..core.tape import RecordingTape
 from ..core.value import Value
 from ..errors import GradientError, LeavesTapeError
 from ..exits import noted_exits
 from ..transforms.custom import captured_by
-
-#: Where functions run for themselves: nobody outside lists, watches or differentiates what they do.
-ALONE: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": (), "transforms": 0}
 
 #: What a user's line may call to ask for the array of a tensor.
 _LIBRARIES = ("numtape", "numpy", "scipy")
@@ -95,19 +91,6 @@ class Constants(Scope):
 
 
 @contextmanager
-def tracking(values: Iterable[Value]) -> Iterator[None]:
-    """Track tensors again that were tracked when a function ran first; the transform that did it may have ended."""
-    recorder = RecordingTape(watch_all=False)
-    for value in values:
-        if value.node is None:
-            recorder.watch(value)
-    try:
-        yield
-    finally:
-        recorder.unwatch()
-
-
-@contextmanager
 def cut_off(values: Iterable[Value]) -> Iterator[None]:
     """Let sweeps end at tensors that records of our own made, as if these were leaves."""
     settle(current())  # A tape that streams must pass these records while they are whole.
@@ -183,14 +166,13 @@ def refers_to_tensors(function: Callable[..., Any]) -> bool:
 def check_known(what: str, watcher: Watcher) -> None:
     """Raise if a function that ran again took other tensors from outside than the first time."""
     for value in watcher.captured():
-        name = value.extras.name if value.extras is not None else None
+        shown = repr(value.name) if value.name else f"a tensor of shape {value.shape}"
         raise GradientError(
-            f"{what} used {repr(name) if name else f'a tensor of shape {value.shape}'} when it ran again for its "
-            "derivative, and did not when it ran first, so that gradient would be lost. Pass what changes as an "
-            "argument."
+            f"{what} used {shown} when it ran again for its derivative, and did not when it ran first, so "
+            "that gradient would be lost. Pass what changes as an argument."
         )
 
 
 def alone(grad: bool) -> entered:
-    """Return a block in which functions run for themselves, recorded or not."""
-    return entered(grad=grad, **ALONE)
+    """Return a block in which functions run for themselves, recorded or not: nobody outside differentiates them."""
+    return aside(grad=grad, transforms=0)

@@ -13,6 +13,7 @@ from ..core.context import current
 from ..core.effects import effects, undoing
 from ..core.streaming import StreamingTape
 from ..core.value import Lifted, Value, wrap
+from ..counts import is_count
 from ..dtypes import is_float
 from ..errors import ArgumentError, DtypeError, LeavesTapeError, NotDifferentiableError, OperandError, ShapeError
 from ..ops import unbind
@@ -194,7 +195,7 @@ def _check(
         raise ArgumentError(f"{NAME}: step_size is {step_size!r}; it must be a positive number, or None.")
     if step_size is not None and METHODS[method].is_adaptive:
         raise ArgumentError(f"{NAME}: {method} chooses its own steps; step_size is for method='rk4'.")
-    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
+    if not is_count(max_steps):
         raise ArgumentError(f"{NAME}: max_steps is {max_steps!r}; it must be a positive integer.")
     if snapshots is not None and gradient != "checkpointed":
         raise ArgumentError(f"{NAME}: snapshots is for gradient='checkpointed'.")

@@ -9,6 +9,9 @@ from .._typing import NDArray
 
 Product = Callable[[NDArray], NDArray]
 
+#: After so many steps GMRES starts again: it keeps a vector for each.
+_MOST_STEPS = 100
+
 
 class Result(NamedTuple):
     """What an iteration came to."""
@@ -63,8 +66,8 @@ def conjugate_gradients(
     return Result(best, float(np.linalg.norm(rest)) / size, iteration, rest=rest)
 
 
-def gmres(product: Product, b: NDArray, tolerance: float, iterations: int, restart: int = 100) -> Result:
-    """Solve any system by the generalised minimal residual method, started again after `restart` steps."""
+def gmres(product: Product, b: NDArray, tolerance: float, iterations: int) -> Result:
+    """Solve any system by the generalised minimal residual method."""
     x = np.zeros_like(b)
     size = float(np.linalg.norm(b))
     if size == 0.0:
@@ -77,7 +80,7 @@ def gmres(product: Product, b: NDArray, tolerance: float, iterations: int, resta
         is_stuck = done > 0 and not residual < 0.99 * before
         if residual <= tolerance or done >= iterations or is_stuck:
             return Result(x, residual, done, rest=r)
-        step, used = _cycle(product, r, tolerance * size, min(restart, len(b), iterations - done))
+        step, used = _cycle(product, r, tolerance * size, min(_MOST_STEPS, len(b), iterations - done))
         x = x + step
         done += used
 

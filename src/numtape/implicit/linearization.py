@@ -12,13 +12,14 @@ from ..core.forward import forward
 from ..core.gradients import link_of
 from ..core.graph import Graph, Way, graph_of, way_of
 from ..core.reverse import reverse
+from ..core.tape import watching
 from ..core.value import Value
 from ..errors import NotDifferentiableError
 from ..jacobians import matrix_blocks
 from ..lifted import BatchedTensor
 from ..schedule import HybridScheduler
 from ..transforms.loop_states import tensors_of, with_tensors
-from .capturing import Watcher, alone, check_known, on_tape, tracking
+from .capturing import Watcher, alone, check_known, on_tape
 from .equations import Equation, tracked_copy
 from .traces import Results, Trace, trace_of
 
@@ -53,7 +54,7 @@ class Linearization:
         stand_ins = dict(zip(map(link_of, captured or ()), self.parameters[len(given) :], strict=True))
         watcher = Watcher([*self.unknowns, *tensors_of(args)], stand_ins)
         self._results = Results()
-        with tracking(captured or ()), alone(grad=True), on_tape(equation.title), np.errstate(all="ignore"):
+        with watching(captured or ()), alone(grad=True), on_tape(equation.title), np.errstate(all="ignore"):
             with watcher, self._results if is_traced else nullcontext():
                 self._outs = equation.residual(self.unknowns, args)
             if captured is not None:
@@ -91,7 +92,7 @@ class Linearization:
         """Return F_x times a vector."""
         try:
             return self.space.join(self._pushed(self.unknowns, self.space.split(vector)))
-        except NotDifferentiableError:  # Some ops have no forward sweep, such as loops that keep states.
+        except NotDifferentiableError:  # A user's rule for one mode need not give the other.
             if self._matrix is None:
                 self._matrix = self.matrix()
             return np.asarray(self._matrix @ vector)

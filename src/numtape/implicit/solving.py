@@ -9,6 +9,7 @@ import numpy as np
 from .. import tree
 from .._typing import NDArray
 from ..core.value import Value
+from ..counts import is_count
 from ..errors import ArgumentError, OperandError, ShapeError
 from .capturing import watch_captured
 from .equations import Equation, Form, Leaves, Space, gradient, normal, standstill, zero
@@ -263,5 +264,5 @@ def _default(equation: Equation, solver: Solver, linear: str, max_iterations: in
 def _check_numbers(name: str, tol: Any, max_iterations: Any) -> None:
     if tol is not None and (isinstance(tol, bool) or not isinstance(tol, float | int) or not tol > 0.0):
         raise ArgumentError(f"{name}: tol is {tol!r}; it must be a positive number, or None.")
-    if isinstance(max_iterations, bool) or not isinstance(max_iterations, int) or max_iterations < 1:
+    if not is_count(max_iterations):
         raise ArgumentError(f"{name}: max_iterations is {max_iterations!r}; it must be a positive integer.")

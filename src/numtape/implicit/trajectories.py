@@ -13,6 +13,7 @@ from ..core.effects import undoing
 from ..core.gradients import link_of
 from ..core.stream import Stream
 from ..core.streaming import StreamingTape
+from ..core.tape import watching
 from ..core.value import Value, wrap
 from ..errors import GradientError, ShapeError
 from ..ops import stack
@@ -20,7 +21,7 @@ from ..ops.casting import alias
 from ..tensors import Tensor
 from ..transforms.loop_states import checksum, detached, tensors_of, with_tensors
 from ..transforms.loops import checkpoint_loop
-from .capturing import Watcher, alone, on_tape, tracking
+from .capturing import Watcher, alone, on_tape
 from .equations import Space, leaves_in_form, tracked_copy
 from .runge_kutta import Field, Leaves, Method, step
 from .stepping import Stepper
@@ -129,7 +130,7 @@ class Trajectory:
         start = [tracked_copy(part.array) for part in constants(y)]
         own = with_tensors(args, [tracked_copy(value.array) for value in tensors_of(args)])
         watcher, results = Watcher([*start, *tensors_of(own)]), Results()
-        with undoing() as seen, tracking(captured), alone(grad=True), np.errstate(all="ignore"):
+        with undoing() as seen, watching(captured), alone(grad=True), np.errstate(all="ignore"):
             current().thread.stream = Stream(0)
             with watcher, results:
                 slopes = self.right_side(self.times[index], start, own)

@@ -160,7 +160,7 @@ def _maker(link: Any) -> str:
     link = link.operand if type(link) is Gone else link
     if type(link) is Record:
         return f"made by {link.op.name} at {link.site}"
-    return f"the tensor {link_name(link)!r}" if isinstance(link, Value) and link.extras and link.extras.name else ""
+    return f"the tensor {link_name(link)!r}" if isinstance(link, Value) and link.name else ""
 
 
 def _exactly(record: Record, operands: Sequence[Any], part: int | None, index: tuple[int, ...], dtype: Any) -> Any:
@@ -282,7 +282,7 @@ def _pull(record: Record, position: int, g: Any, reader: Reader) -> Any:
     rule = op.pull(position)
     assert isinstance(rule, Rule)
     g = tuple(g) if isinstance(g, list) else g
-    if isinstance(op.joint, Rule) and rule.function is op.joint.function:
+    if op.joint is not None and rule.function is op.joint.function:
         return op.joint.run(g, record, reader, 0)[position]
     return rule.run(g, record, reader, position)
 

@@ -9,7 +9,6 @@ import numpy as np
 from ..core.context import Past
 from ..core.gradients import check_target, link_of
 from ..core.graph import collect
-from ..core.op import shape_of
 from ..core.record import Gone, Record, link_name
 from ..core.value import Value
 from ..errors import OperandError
@@ -128,7 +127,7 @@ def _node(record: Record, inputs: tuple[int | str, ...], name: str, layer: str, 
     shape, dtype = _shape_and_dtype(record)
     params = ", ".join(f"{k}={shorten(repr(v), MOST_TEXT)}" for k, v in (record.params or {}).items())
     if type(record.cell) is not Past:  # Without its links nobody can tell.
-        numbers.setdefault("flops", float(_flops(record)))
+        numbers.setdefault("flops", float(record.flops))
     return Node(
         op=record.op.name,
         kind=record.op.facts.structure.name.lower(),
@@ -153,9 +152,5 @@ def _shape_and_dtype(link: Any) -> tuple[tuple[Any, ...], str]:
     return tuple(link.shape), str(link.dtype)
 
 
-def _flops(record: Record) -> int:
-    return int(record.op.facts.cost(record.shape, *map(shape_of, record.inputs), **(record.params or {})))
-
-
 def _name_of(value: Value) -> str:
-    return shorten(value.extras.name or "", MOST_TEXT) if value.extras is not None else ""
+    return shorten(value.name or "", MOST_TEXT)

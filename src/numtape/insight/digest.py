@@ -231,7 +231,7 @@ def _operand(record: Record, position: int, numbers: dict[Record, int], made: di
 
 
 def _name(leaf: Value) -> str:
-    return (leaf.extras.name if leaf.extras is not None else None) or "tensor"
+    return leaf.name or "tensor"
 
 
 def _gradients(records: Sequence[Record], found: dict[Any, Any]) -> tuple[tuple[int, str], ...]:

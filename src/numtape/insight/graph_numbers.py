@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.context import FREED, entered
+from ..core.context import FREED, aside
 from ..core.recompute import is_at_hand
 from ..core.record import Record
 from ..core.reverse import reverse
@@ -136,5 +136,5 @@ def _sweep(measured: Measured, records: Sequence[Record], target: Record) -> dic
         for i, link in enumerate(record.inputs)
         if record.needs >> i & 1 and isinstance(link, Value)
     }
-    with entered(observers=(), scopes=(), tapes=(), watch_all=False):
+    with aside(observers=()):
         return reverse([(target, np.ones(target.shape, target.dtype))], leaves, on_step=note_norm)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.context import FREED, current
-from ..core.record import Record, call_site, next_index
+from ..core.record import Record, call_site, line_of, next_index
 from .activations import FORWARD, Activations
-from .leaks import find_leaks, line_of, live_records
+from .leaks import find_leaks, live_records
 
 #: How often in a row memory must have grown at the same place for an alarm.
 ALARM = 10

@@ -192,10 +192,5 @@ def running_total(records: Sequence[Record]) -> tuple[Instruction, int] | None:
 def _line(record: Record, lines: dict[Instruction, tuple[CodeType, int]]) -> tuple[CodeType, int]:
     key = (record.code, record.lasti)
     if key not in lines:
-        lines[key] = (record.code, line_of(*key))
+        lines[key] = (record.code, record.line)
     return lines[key]
-
-
-def line_of(code: CodeType, lasti: int) -> int:
-    """Return the number of the line of an instruction."""
-    return next((line for start, stop, line in code.co_lines() if start <= lasti < stop and line), code.co_firstlineno)

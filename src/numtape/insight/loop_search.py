@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.context import entered
+from ..core.context import aside
 from ..core.gradients import link_of
 from ..core.graph import collect
 from ..core.record import Record, next_index
@@ -37,7 +37,7 @@ def look_inside(birth: Birth) -> InStep | None:
         return None
     search = _search_values if birth.direction == "forward" else _search_cotangents
     try:
-        with loop.replaying(), entered(grad=True, tapes=(), watch_all=False, scopes=(), observers=()):
+        with loop.replaying(), aside(grad=True, observers=()):
             return search(loop, birth)
     except GradientError:  # What steps captured was overwritten since.
         return None

@@ -11,6 +11,7 @@ from time import perf_counter as clock
 from typing import Any, NoReturn, Self, TypeVar
 
 from ..core.context import current, entered
+from ..counts import is_count
 from ..errors import ArgumentError, OperandError
 from . import trace
 from .measuring import Measurer, Numbers
@@ -215,7 +216,7 @@ class profile(Mapping[int, Numbers]):
         rows = {"op": self.by_op, "line": self.by_line}
         if by not in rows:
             raise ArgumentError(f"profile.table: by is {by!r}; it must be 'op' or 'line'.")
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        if not is_count(most):
             raise ArgumentError(f"profile.table: most is {most!r}; it must be a positive integer.")
         times = {"ops": self.forward_seconds, "backward": self.backward_seconds, "Python": self.python_seconds}
         return table(by, rows[by](), most, times)

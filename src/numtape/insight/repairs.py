@@ -9,7 +9,7 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.apply import apply, compute
-from ..core.context import entered
+from ..core.context import aside
 from ..core.op import Op
 from ..core.record import Gone, Record
 from ..core.reverse import reverse
@@ -129,7 +129,7 @@ def _derive(record: Record, values: Mapping[str, NDArray], names: Sequence[str])
     tensors = {each: wrap(Tensor, np.array(array)) for each, array in values.items()}
     for name in names:
         tensors[name].requires_grad = True
-    with entered(grad=True, tapes=(), watch_all=False, scopes=(), observers=()), np.errstate(all="ignore"):
+    with aside(grad=True, observers=()), np.errstate(all="ignore"):
         out = apply(op, [tensors.get(each) for each in op.arguments], record.params or {})
         found = reverse([(out.node, np.ones(out.shape, out.dtype))], [tensors[name] for name in names])
     return out, [found[tensors[name]] for name in names]

@@ -14,7 +14,7 @@ from ..dtypes import HALF_DTYPES, float32
 from ..errors import ArgumentError, NotConnectedError, OperandError, OverwrittenError, UnsupportedError
 from .doubts import find_doubts, values_in_use
 from .replay import is_close
-from .source_names import place_of, tensor_name
+from .source_names import place_of
 from .source_ops import READABLE
 from .source_text import ModuleText
 from .source_trace import Trace, Traced
@@ -108,7 +108,7 @@ def _write(target: Link, given: Sequence[Value], sources: Any, check: bool) -> N
     seed = trace.given(np.ones(loss.shape, float32 if loss.dtype in HALF_DTYPES else loss.dtype))
     tensors = _as_tensors(sources)
     derivatives = _derivatives(trace, seed, tensors)
-    pairs = ((link_of(tensor), tensor_name(tensor)) for tensor in (*(tensors or ()), *given))
+    pairs = ((link_of(tensor), tensor.name) for tensor in (*(tensors or ()), *given))
     names = {link: name for link, name in pairs if name is not None}
     expected = [loss.content, *(g.content for g in derivatives.values())]
     # Readable first; where rounding makes a difference, with NumPy functions that agree to the last bit only.
@@ -143,7 +143,7 @@ def _derivatives(trace: Trace, seed: Traced, tensors: Sequence[Value] | None) ->
     found = trace.run_backward(seed, links)
     for link in links if tensors is not None else ():
         if link not in found:
-            shown = tensor_name(link) if isinstance(link, Value) else None
+            shown = link.name if isinstance(link, Value) else None
             raise NotConnectedError(
                 f"to_numpy_source: the loss does not depend on {shown or f'tensor{list(link.shape)}'}; watch it before "
                 "it is used, and compute with nt or np functions outside of no_grad."

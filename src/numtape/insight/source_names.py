@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from types import CodeType
 
 from ..core.record import Record
-from ..core.value import Value
 
 _RESERVED = {*keyword.kwlist, *dir(builtins), "np", "ml_dtypes", "forward", "gradient"}
 
@@ -42,25 +41,14 @@ class Names:
         return self.fresh(f"{letter}{self._count}")
 
 
-def tensor_name(value: Value) -> str | None:
-    """Return the name that a tensor was given."""
-    return value.extras.name if value.extras is not None else None
-
-
-def line_of(record: Record) -> int:
-    """Return the number of the user's line that ran an op."""
-    code, lasti = record.code, record.lasti
-    return next((n for start, stop, n in code.co_lines() if start <= lasti < stop and n), code.co_firstlineno)
-
-
 def place_of(record: Record) -> str:
     """Return file and line of the user's code that ran an op: ``model.py:12``."""
-    return f"{os.path.basename(record.code.co_filename)}:{line_of(record)}"
+    return f"{os.path.basename(record.code.co_filename)}:{record.line}"
 
 
 def line_text(record: Record) -> str:
     """Return the user's line that ran an op, cut if it is long."""
-    source = linecache.getline(record.code.co_filename, line_of(record)).strip()
+    source = linecache.getline(record.code.co_filename, record.line).strip()
     return source if len(source) <= _LONGEST else source[: _LONGEST - 3] + "..."
 
 
@@ -70,14 +58,14 @@ def assigned_names(records: Sequence[Record]) -> dict[Record, str]:
     for position, record in enumerate(records):
         after = records[position + 1] if position + 1 < len(records) else None
         is_same_run = after is not None and _line_key(after) == _line_key(record) and after.lasti >= record.lasti
-        name = None if is_same_run else _target(record.code, line_of(record))
+        name = None if is_same_run else _target(record.code, record.line)
         if name is not None:
             found[record] = name
     return found
 
 
 def _line_key(record: Record) -> tuple[CodeType, int]:
-    return record.code, line_of(record)
+    return record.code, record.line
 
 
 def _target(code: CodeType, line: int) -> str | None:

@@ -11,7 +11,7 @@ from ..core.record import Link, Record
 from ..core.value import Value
 from .source_kernels import Kernels
 from .source_literals import literal
-from .source_names import Names, assigned_names, line_text, place_of, tensor_name
+from .source_names import Names, assigned_names, line_text, place_of
 from .source_ops import OpWriter
 from .source_trace import Step, Trace, Traced
 
@@ -93,16 +93,16 @@ class ModuleText:
 
     def _name_arguments(self) -> None:
         for leaf in self.trace.leaves:
-            self._add_argument(self.trace.values[leaf], tensor_name(leaf) or "x")
+            self._add_argument(self.trace.values[leaf], leaf.name or "x")
         for link, value in self.trace.values.items():
             if value in self._written or not isinstance(value, Traced) or not isinstance(link, Value):
                 continue
             if value in self.trace.overwritten:
                 place = place_of(self.trace.overwritten[value])
-                name = self._add_argument(value, tensor_name(link) or "before")
+                name = self._add_argument(value, link.name or "before")
                 self._notes[name] = f"; what it held at {place}: it was overwritten since"
-            elif tensor_name(link) is not None:
-                self._add_argument(value, str(tensor_name(link)))
+            elif link.name is not None:
+                self._add_argument(value, str(link.name))
 
     def _add_argument(self, value: Traced, wish: str) -> str:
         name = self._names.fresh(wish)

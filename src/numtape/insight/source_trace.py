@@ -12,7 +12,7 @@ import numpy as np
 
 from .._typing import Dtype, NDArray, Shape
 from ..core.apply import PICK, as_operand, compute
-from ..core.context import Past, entered
+from ..core.context import Past, aside
 from ..core.graph import collect, raise_streamed
 from ..core.op import Op
 from ..core.reader import is_promoted_integer, rule_dtype
@@ -188,7 +188,7 @@ class Trace:
         found: dict[Link, Any] = {}
         cotangents: dict[Link, Any] = {self.target: seed}
         self._is_backward = True
-        with entered(grad=False, tapes=(), scopes=(), watch_all=False), np.errstate(all="ignore"):
+        with aside(grad=False), np.errstate(all="ignore"):
             for record in reversed(self.records):
                 g = cotangents.pop(record, None)
                 if g is None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..counts import is_count
 from ..errors import ArgumentError
 
 #: How libraries call the functions that set and return their threads. Builds rename OpenBLAS' own by a prefix and a
@@ -109,7 +110,7 @@ def set_num_threads(count: int) -> None:
         1
         >>> nt.set_num_threads(before)
     """
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+    if not is_count(count):
         raise ArgumentError(f"set_num_threads: the number of threads is {count!r}; it must be a positive integer.")
     if library() is None:
         raise ArgumentError(

@@ -23,7 +23,7 @@ DTYPES: dict[Dtype, int] = {float16: 1, bfloat16: 2, float32: 3}
 ANY = 1
 #: The arguments of primitives.
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
-DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 #: What a primitive's descriptor tells: the memory descriptor of an argument.
 LAYOUT_OF = {SRC: 129, DIFF_SRC: 130, WEIGHTS: 131, DIFF_WEIGHTS: 132, DST: 133, DIFF_DST: 134, SCRATCHPAD: 136}
 

@@ -16,7 +16,20 @@ from .module import Module
 from .parameter import Parameter, blank
 
 
-class _Cell(Module):
+class Stateful(Module):
+    """A module with a state, whose parameters are all drawn alike."""
+
+    hidden_size: int
+
+    def reset_parameters(self, rng: Any = None) -> None:
+        """Draw all parameters, uniform between plus and minus ``1 / sqrt(hidden_size)``."""
+        stream = stream_of(rng)
+        bound = 1.0 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound, stream)
+
+
+class _Cell(Stateful):
     """What all cells share: the weights of input and state, and how both are checked."""
 
     gates = 1
@@ -45,13 +58,6 @@ class _Cell(Module):
         self.register_parameter("bias_hh", blank((rows,), dtype) if bias else None)
         self.reset_parameters(rng)
         init.forget_writes(*self.parameters())
-
-    def reset_parameters(self, rng: Any = None) -> None:
-        """Draw all parameters, uniform between plus and minus ``1 / sqrt(hidden_size)``."""
-        stream = stream_of(rng)
-        bound = 1.0 / math.sqrt(self.hidden_size)
-        for parameter in self.parameters():
-            init.uniform_(parameter, -bound, bound, stream)
 
     def _state(self, x: Any, state: Any, name: str) -> Any:
         """Return the state to go on from, zeros if there is none."""

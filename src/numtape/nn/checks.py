@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..core.context import casting, current
+from ..counts import is_count
 from ..dtypes import float64, is_float
 from ..errors import ArgumentError, DtypeError, OperandError
 
@@ -39,7 +40,7 @@ def is_integer(given: Any) -> bool:
 
 def check_count(name: str, what: str, given: Any, least: int = 1) -> int:
     """Return a size, or raise if it is no integer of at least `least`."""
-    if not is_integer(given) or given < least:
+    if not is_count(given, least):
         raise ArgumentError(f"{name}: {what} is {given!r}; it must be an integer of at least {least}.")
     return int(given)
 

@@ -1,23 +1,21 @@
 """Recurrent layers: RNN, LSTM and GRU, in several layers and both directions."""
 
-import math
 from typing import Any
 
 import numpy as np
 
 from .._typing import Array, DtypeLike
-from ..core.stream import stream_of
 from ..devices import check_device
 from ..errors import ArgumentError, ShapeError
 from ..ops import chunk, concat, dropout, matmul, permute, relu, sigmoid, stack, tanh, unbind
 from . import init
+from .cells import Stateful
 from .checks import check_absent, check_count, check_dtype, check_probability
 from .functional import linear
-from .module import Module
 from .parameter import Parameter, blank
 
 
-class _Recurrent(Module):
+class _Recurrent(Stateful):
     """What all recurrent layers share: parameters by layer and direction, and the walk over them.
 
     A subclass defines `steps`, which runs one direction of one layer, and says how many gates it has and how many
@@ -67,13 +65,6 @@ class _Recurrent(Module):
         """Return the layers, once for each direction, with the ending of their parameters' names."""
         endings = ("", "_reverse") if self.bidirectional else ("",)
         return [(layer, f"_l{layer}{ending}") for layer in range(self.num_layers) for ending in endings]
-
-    def reset_parameters(self, rng: Any = None) -> None:
-        """Draw all parameters, uniform between plus and minus ``1 / sqrt(hidden_size)``."""
-        stream = stream_of(rng)
-        bound = 1.0 / math.sqrt(self.hidden_size)
-        for parameter in self.parameters():
-            init.uniform_(parameter, -bound, bound, stream)
 
     def _weights(self, suffix: str) -> tuple[Any, Any, Any, Any]:
         members = self.__dict__

@@ -52,8 +52,8 @@ def _gather_back(g: Array, x_shape: Shape, index: Array, axis: int) -> Array:
     return _scatter_add(np.zeros(x_shape, g.dtype), index, g, axis=axis)
 
 
-def _gather_samples(name: str) -> list[Any]:
-    """Return operands x and index with an axis, and those that gather, scatter and scatter_add reject."""
+def _gather_samples() -> list[Any]:
+    """Return operands x and index with an axis, of gather, scatter and scatter_add."""
     return [
         (values(4), np.array([0, 2, 2]), 0),
         (values(3, 4), np.array([[0, 1, 2, 0], [2, 2, 2, -1]]), 0),
@@ -75,7 +75,7 @@ def _gather_samples(name: str) -> list[Any]:
         x[tuple(slice(None) if i == axis % x.ndim else slice(n) for i, n in enumerate(index.shape))], index, axis
     ),
     samples=lambda: [
-        *(sample(x, index, axis=axis) for x, index, axis in _gather_samples("gather")),
+        *(sample(x, index, axis=axis) for x, index, axis in _gather_samples()),
         rejected(
             ShapeError,
             "gather: x has shape (2, 3) and the index has shape (2,); it must have as many axes and, but for axis 0, "
@@ -234,7 +234,7 @@ def _scatter_x(g: Array, index: Array, axis: int) -> Array:
 
 def _scatter_samples(name: str) -> list[Any]:
     return [
-        *(sample(x, index, values(*index.shape, seed=1), axis=axis) for x, index, axis in _gather_samples(name)),
+        *(sample(x, index, values(*index.shape, seed=1), axis=axis) for x, index, axis in _gather_samples()),
         sample(values(3, 4), np.array([[3, 3], [0, 1]]), values(3, 3, seed=1), axis=1),
         sample(values(3), np.array([0, 2, 0]), values(seed=1), axis=0),
         rejected(

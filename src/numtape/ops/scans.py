@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, NDArray, Shape
+from ..core import batching
 from ..core.declare import differentiable, linear
 from ..core.op import Op, Structure
 from ..errors import AxisError, ShapeError
@@ -24,14 +25,6 @@ _BACKWARD = slice(None, None, -1)
 
 def _scan_cost(out: Shape, *shapes: Shape, **params: Any) -> int:
     return math.prod(out)
-
-
-def _scan_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
-    (x,) = operands
-    axis = params["axis"]
-    if axis is None:
-        x, axis = x.reshape((x.shape[0], -1)), 0
-    return op.face(x, **{**params, "axis": axis % (len(x.shape) - 1) + 1})
 
 
 def _accumulate(ufunc: np.ufunc, x: Any, axis: int | None, reverse: bool) -> NDArray:
@@ -92,7 +85,7 @@ def _cumsum_transpose(g: Array, x_shape: Shape, axis: int | None, reverse: bool)
     transposes={"x": _cumsum_transpose},
     cost=_scan_cost,
     structure=Structure.LANES,
-    batch=_scan_batch,
+    batch=batching.along_one_axis,
     precision="widen",
     numpy=(np.cumsum, np.cumulative_sum, np.add.accumulate),
     also=("cumulative_sum",),
@@ -148,7 +141,7 @@ def _shift_tangent(t: Array, axis: int, reverse: bool) -> Array:
     jvps={"x": _shift_tangent},
     cost=lambda out, x, **params: 0,
     structure=Structure.LANES,
-    batch=_scan_batch,
+    batch=batching.along_one_axis,
     native_half=True,
     reference=_shift_reference,
     samples=_shift_samples,
@@ -302,7 +295,7 @@ def _cumprod_jvp(t: Array, x: Array, out: Array, axis: int | None, reverse: bool
     jvps={"x": _cumprod_jvp},
     cost=_scan_cost,
     structure=Structure.LANES,
-    batch=_scan_batch,
+    batch=batching.along_one_axis,
     precision="widen",
     numpy=(np.cumprod, np.cumulative_prod, np.multiply.accumulate),
     also=("cumulative_prod",),

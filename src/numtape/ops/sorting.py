@@ -21,14 +21,6 @@ def _flattened(x: Array, axis: int | None) -> tuple[Array, int]:
     return (x.reshape((-1,)), 0) if axis is None else (x, axis)
 
 
-def _lanes_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
-    (x,) = operands
-    axis = params["axis"]
-    if axis is None:
-        x, axis = x.reshape((x.shape[0], -1)), 0
-    return op.face(x, **{**params, "axis": axis % (len(x.shape) - 1) + 1})
-
-
 def _indexed_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     x, indices = operands
     if not batched[0]:
@@ -159,7 +151,7 @@ def _sort_reference(x: Any, axis: int | None = -1, descending: bool = False) -> 
     jvps={"x": _sort_jvp},
     cost=_sort_cost,
     structure=Structure.LANES,
-    batch=_lanes_batch,
+    batch=batching.along_one_axis,
     kinks="where elements are equal; the derivative follows one of the orders",
     numpy=np.sort,
     reference=_sort_reference,
@@ -191,7 +183,7 @@ def _argsort_reference(x: Any, axis: int | None = -1, descending: bool = False, 
 @discrete(
     cost=_sort_cost,
     structure=Structure.LANES,
-    batch=_lanes_batch,
+    batch=batching.along_one_axis,
     numpy=np.argsort,
     reference=_argsort_reference,
     samples=lambda: [
@@ -238,7 +230,7 @@ def _topk_reference(x: Any, k: int, axis: int = -1, largest: bool = True, sorted
     jvps={"x": _selected_jvp},
     cost=lambda out, x, **params: 2 * math.prod(x),
     structure=Structure.LANES,
-    batch=_lanes_batch,
+    batch=batching.along_one_axis,
     kinks="where the last element taken equals one that is not",
     reference=_topk_reference,
     samples=lambda: [
@@ -321,7 +313,7 @@ def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = 
     jvps={"x": _selected_jvp},
     cost=lambda out, x, **params: 2 * math.prod(x),
     structure=Structure.LANES,
-    batch=_lanes_batch,
+    batch=batching.along_one_axis,
     kinks="where elements are equal; the derivative follows one of the orders",
     reference=lambda x, ranks, axis=-1: tuple(np.take(f(x, axis), ranks, axis) for f in (np.sort, np.argsort)),
     samples=lambda: [

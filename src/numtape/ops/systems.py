@@ -61,10 +61,10 @@ def cubic_cost(out: Any, *shapes: Shape, **params: Any) -> int:
     return 2 * math.prod(shapes[0]) * min(shapes[0][-2:])
 
 
-def matrices_with(*shape: int, seed: int = 0, low: float = 1.0, high: float = 3.0) -> NDArray:
-    """Return matrices, for samples, whose singular values lie apart between `low` and `high`."""
+def matrices_with(*shape: int, seed: int = 0) -> NDArray:
+    """Return matrices, for samples, whose singular values lie apart between 1 and 3."""
     left = np.linalg.svd(values(*shape, seed=seed), full_matrices=False)
-    lengths = np.linspace(high, low, min(shape[-2:]))
+    lengths = np.linspace(3.0, 1.0, min(shape[-2:]))
     return np.asarray((left.U * lengths) @ left.Vh)
 
 
@@ -75,17 +75,17 @@ def symmetric_with(*shape: int, seed: int = 0, low: float = 1.0, high: float = 3
     return np.asarray((vectors * np.linspace(low, high, shape[-1])) @ transposed(vectors))
 
 
-def square_rejected(name: str, argument: str = "x") -> list[Any]:
+def square_rejected(name: str) -> list[Any]:
     """Return the rejected samples of every function of square matrices."""
     return [
         rejected(
             ShapeError,
-            f"{name}: {argument} has shape (2, 3); matrices must be square, the last two axes of one length.",
+            f"{name}: x has shape (2, 3); matrices must be square, the last two axes of one length.",
             np.ones((2, 3)),
         ),
         rejected(
             ShapeError,
-            f"{name}: {argument} has shape (3,); a matrix has two axes, a stack of them more.",
+            f"{name}: x has shape (3,); a matrix has two axes, a stack of them more.",
             np.ones(3),
         ),
     ]

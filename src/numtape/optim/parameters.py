@@ -39,7 +39,7 @@ _BOUNDS: dict[str, tuple[str, float, float]] = {
 #: By these PyTorch chooses among implementations of the same step; there is one here.
 _WITHOUT_EFFECT = ("foreach", "fused", "capturable", "differentiable")
 #: What a group of any optimizer may have besides its options: PyTorch's settings, the mark of schedules, and labels.
-_COMMON = ("maximize", *_WITHOUT_EFFECT, "initial_lr", "name", "param_names")
+COMMON = ("maximize", *_WITHOUT_EFFECT, "initial_lr", "name", "param_names")
 #: What options are called elsewhere, too far from their names here to be found by spelling.
 _ELSEWHERE = {"learning_rate": "lr", "rate": "lr", "epsilon": "eps", "beta1": "betas", "beta2": "betas"}
 
@@ -69,7 +69,7 @@ def check_names(title: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise if a group has almost an option, or one of other optimizers; besides, it may carry what it likes."""
     options = sorted(known)
     for name in given:
-        if name in options or name in _COMMON:
+        if name in options or name in COMMON:
             continue
         near = [_ELSEWHERE[name]] if _ELSEWHERE.get(name) in options else get_close_matches(str(name), options, 1, 0.8)
         if near or name in _BOUNDS:

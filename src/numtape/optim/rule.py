@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
-from ..core.context import entered
+from ..core.context import aside
 from ..core.value import Value, wrap
 from ..dtypes import float32, is_float, widened
 from ..errors import DtypeError, OperandError, ShapeError
@@ -75,7 +75,7 @@ class Rule:
     def init(self, param: Value, group: Group) -> State:
         """Return the state of a parameter that is met for the first time; float32 for a half one, with a copy of it."""
         options = {name: group[name] for name in self._init_options if name in group}
-        with entered(grad=False, scopes=(), tapes=(), watch_all=False):
+        with aside(grad=False):
             seen = wrap(param.plain, param.array.astype(float32) if _is_half(param.dtype) else param.array)
             state = self._optimizer.init(seen, **options)
         if not isinstance(state, dict):
@@ -214,7 +214,7 @@ class Rule:
         wide = grad.astype(dtype, copy=False)
         if param.extras is not None:
             seen.name = param.extras.name
-        with entered(grad=False, scopes=(), tapes=(), watch_all=False):
+        with aside(grad=False):
             result = self._optimizer.update(
                 seen,
                 wrap(param.plain, -wide if self._ascends(group) else wide.copy()),

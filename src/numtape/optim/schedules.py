@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..counts import is_count
 from ..errors import ArgumentError, OperandError
 from .optimizer import Optimizer
 from .parameters import is_number
@@ -150,9 +151,9 @@ def check_factor(title: str, name: str, value: Any) -> float:
 
 def check_count(title: str, name: str, value: Any) -> int:
     """Return a number of steps, or raise if it is not an integer above 0."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not is_count(value):
         raise ArgumentError(f"{title}: {name} is {value!r}; it must be an integer above 0.")
-    return value
+    return int(value)
 
 
 class LambdaLR(LRScheduler):

@@ -10,19 +10,11 @@ from .._typing import NDArray
 from ..core.value import Value, wrap
 from ..dtypes import check_unmasked, is_float
 from ..errors import ArgumentError, DtypeError, ShapeError
-from .parameters import check_option
+from .parameters import COMMON, check_option
 from .rule import Group, State
 
-#: What groups of any optimizer may have, or not, as schedules and the versions of PyTorch have it.
-_COMMON = {
-    "initial_lr",
-    "maximize",
-    "decoupled_weight_decay",
-    "foreach",
-    "fused",
-    "capturable",
-    "differentiable",
-}
+#: What a group may have, or not, whatever optimizer it is of; older versions of PyTorch do not save the last.
+_OPTIONAL = {*COMMON, "decoupled_weight_decay"}
 
 
 def save_state(groups: list[Group], states: dict[Any, State]) -> dict[str, Any]:
@@ -61,7 +53,7 @@ def load_state(
             "with the same parameters in the same groups."
         )
     for group, other in zip(groups, saved_groups, strict=True):
-        missing, strange = (sorted(map(str, set(a) - set(b) - _COMMON)) for a, b in ((group, other), (other, group)))
+        missing, strange = (sorted(map(str, set(a) - set(b) - _OPTIONAL)) for a, b in ((group, other), (other, group)))
         if missing and strange:
             raise ArgumentError(
                 f"{title}: the state is of another optimizer: it has {', '.join(strange)}, and not "

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._typing import Dtype, NDArray
 from ..core.context import current, settle
-from ..core.value import Value, wrap
+from ..core.value import Value, wrap, writes_to
 from ..core.write import mark_written
 from ..dtypes import widened
 from ..errors import OverwrittenError
@@ -86,7 +86,7 @@ class Slot:
 
     def follow(self) -> None:
         """Let the master take what others have written to a half parameter: a loaded model, a new initialisation."""
-        writes = self._count()
+        writes = writes_to(self.param)
         if self.master is not None and writes != self._writes:
             array = self.param.array
             is_other = self.master.astype(array.dtype) != array
@@ -96,10 +96,7 @@ class Slot:
     def agree(self) -> None:
         """Note that a step wrote the parameter, and that the master agrees with it."""
         mark_written(self.param, self.param.node)
-        self._writes = self._count()
-
-    def _count(self) -> int:
-        return self.param.version[0].count if self.param.version is not None else 0
+        self._writes = writes_to(self.param)
 
     @property
     def dtype(self) -> Dtype:

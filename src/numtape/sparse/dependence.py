@@ -69,7 +69,7 @@ def _scatters(record: Record, position: int, shapes: list[Shape]) -> list[Chain]
     labels = np.arange(1.0, size + 1.0).reshape(out)
     op = record.op
     rule = op.pull(position)
-    if isinstance(op.joint, Rule) or not isinstance(rule, Rule):
+    if op.joint is not None or not isinstance(rule, Rule):
         return _dense(record, position, shapes)
     pulled = np.asarray(rule.run(labels, record, _reader, position))
     if pulled.shape != shape:  # Repeated: what it affects was added up.

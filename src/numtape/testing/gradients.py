@@ -12,6 +12,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.context import entered
 from ..core.effects import undoing
+from ..counts import is_count
 from ..dtypes import default_dtype, float64, set_default_dtype
 from ..errors import ArgumentError, OperandError
 from .certificate import SEVERITY, Finding, Gauge, Verdict, judge
@@ -72,7 +73,7 @@ def check_gradients(
     _check_function(function)
     check_options("check_gradients", tolerance, step)
     gauge = Gauge(stencil_of("check_gradients", method), tolerance, step)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+    if not is_count(seed, 0):
         raise ArgumentError(f"check_gradients: seed is {seed!r}; it must be an integer from 0 on.")
     with _aside():
         return _certificate(function, args, seed, gauge)

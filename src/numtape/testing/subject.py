@@ -351,7 +351,7 @@ def _names(args: tuple[Any, ...], places: list[int]) -> list[str]:
     names = []
     for i in places:
         leaf = tree.leaves(args)[i]
-        given = leaf.extras.name if isinstance(leaf, Value) and leaf.extras is not None else None
+        given = leaf.name if isinstance(leaf, Value) else None
         siblings = owners.count(owners[i])
         place = f".{i - owners.index(owners[i])}" if siblings > 1 else ""
         names.append(given or f"args[{owners[i]}]{place}")

@@ -6,10 +6,9 @@ from numbers import Real
 from types import GeneratorType
 from typing import Any
 
-import numpy as np
-
 from .. import tree
 from ..core.context import current
+from ..counts import is_count
 from ..errors import ArgumentError, GradientError, OperandError
 from ..optim import ReduceLROnPlateau
 from .loggers import Logger
@@ -148,7 +147,7 @@ def _check_names(names: list[str]) -> None:
 
 
 def _check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+    if not is_count(value):
         raise ArgumentError(f"fit: {name} is {value!r}; it must be a positive integer.")
 
 

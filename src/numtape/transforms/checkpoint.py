@@ -11,8 +11,9 @@ from .. import tree
 from .._typing import NDArray
 from ..core.context import Scope, current
 from ..core.recompute import drop, note_arrays
-from ..core.record import Block, Record, describe_site
-from ..core.value import Value
+from ..core.record import Block, Record, describe_site, link_name
+from ..core.value import Value, writes_to
+from ..counts import is_count
 from ..errors import ArgumentError, OperandError, OverwrittenError
 
 
@@ -68,17 +69,17 @@ def checkpoint(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
     if not current().grad:
         return function(*args, **kwargs)
     given = [leaf for leaf in tree.leaves((args, kwargs)) if isinstance(leaf, Value)]
-    before = [_writes(value) for value in given]
+    before = [writes_to(value) for value in given]
     arrays = [leaf for leaf in tree.leaves((args, kwargs)) if isinstance(leaf, np.ndarray)]
     with Region() as region, _read_only(arrays, name):
         result = function(*args, **kwargs)
     for value, count in zip(given, before, strict=True):
-        if _writes(value) != count:
+        if writes_to(value) != count:
             assert value.version is not None
             written = describe_site(value.version[0].code, value.version[0].lasti)
             raise OverwrittenError(
-                f"checkpoint: {name} writes to its argument {_name(value)} in place, at {written}, so it could not be "
-                "run again; compute a new tensor there, or pass a clone()."
+                f"checkpoint: {name} writes to its argument {link_name(value)} in place, at {written}, so it could not "
+                "be run again; compute a new tensor there, or pass a clone()."
             )
     leaves = tree.leaves(result)
     for leaf in leaves or [result]:
@@ -134,15 +135,6 @@ def _bases(array: NDArray) -> Iterator[NDArray]:
         base = base.base
 
 
-def _writes(value: Value) -> int:
-    return value.version[0].count if value.version is not None else 0
-
-
-def _name(value: Value) -> str:
-    given = value.extras.name if value.extras is not None else None
-    return given or f"tensor{list(value.shape)}"
-
-
 def checkpoint_sequential(functions: Iterable[Callable[[Any], Any]], segments: int, x: Any) -> Any:
     """Pass a tensor through functions one after the other, such as an `nn.Sequential`, checkpointed in segments.
 
@@ -173,7 +165,7 @@ def checkpoint_sequential(functions: Iterable[Callable[[Any], Any]], segments: i
                 "checkpoint_sequential: wants an nn.Sequential or a list of functions; element "
                 f"{i} of the {type(functions).__name__} is of type {type(layer).__name__}, which cannot be called."
             )
-    if isinstance(segments, bool) or not isinstance(segments, int) or segments < 1:
+    if not is_count(segments):
         raise ArgumentError(f"checkpoint_sequential: segments is {segments!r}; it must be a positive integer.")
     segments = min(segments, max(1, len(layers)))
     ends = [len(layers) * i // segments for i in range(segments + 1)]

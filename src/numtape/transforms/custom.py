@@ -20,7 +20,7 @@ from .. import tree
 from .._typing import NDArray
 from ..core.apply import apply, tracked_operands, watch_on_use
 from ..core.batching import Batched
-from ..core.context import current, entered
+from ..core.context import aside, current, entered
 from ..core.graph import graph_of
 from ..core.op import Facts, Op
 from ..core.stream import Stream, thread_stream
@@ -39,9 +39,6 @@ class _Operand:
 
 
 _OPERAND = _Operand()
-
-#: Where a function runs as the forward of an op: nobody outside lists, watches or differentiates what it does.
-_ALONE: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": (), "transforms": 0}
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,7 +161,7 @@ class _CustomGradient:
         return _Call(tuple(names), values, len(bound.kwargs), thread_stream().copy()), operands
 
     def _forward(self, arrays: tuple[NDArray, ...], /, *, call: _Call) -> Any:
-        with entered(**_ALONE), _random_from(call.stream, may_advance=True):
+        with aside(transforms=0), _random_from(call.stream, may_advance=True):
             value, _ = self._run(call, [_read_only(x) for x in arrays])
         outs = [self._own_array(part, arrays) for part in (value if isinstance(value, tuple) else (value,))]
         return tuple(outs) if isinstance(value, tuple) else outs[0]
@@ -207,7 +204,7 @@ class _CustomGradient:
 
     def _check_again(self, call: _Call, operands: Sequence[Any], out: Any) -> None:
         """Raise if a second run gives another value: then its pull function does not belong to the first."""
-        with entered(grad=False, **_ALONE):
+        with aside(grad=False, transforms=0):
             again, _ = self._run_again(call, [_read_only(_array(x)) for x in operands])
         pairs = zip(_parts(out), _parts(again), strict=True)
         if not all(np.allclose(_array(a), _array(b), rtol=1e-2, atol=1e-6, equal_nan=True) for a, b in pairs):
@@ -232,7 +229,7 @@ class _CustomGradient:
                 "Compute with nt or np functions in both, and use nt.stop_gradient for what is a constant.",
             )
             return recorded
-        with entered(grad=False, **_ALONE):
+        with aside(grad=False, transforms=0):
             return self._pull_all(moved, tensors, call, _array)
 
     def _pull_all(self, g: Any, operands: Sequence[Any], call: _Call, finish: Callable[[Any], Any]) -> list[Any]:
@@ -412,8 +409,7 @@ def _leaf_name(value: Value) -> str:
     """Return how messages call the tracked leaf that a value depends on."""
     _, leaves = graph_of([value.node])
     leaf = next((x for x in leaves if isinstance(x, Value) and x.node is not None), value)
-    name = leaf.extras.name if leaf.extras is not None else None
-    return repr(name) if name else f"a tensor of shape {leaf.shape}"
+    return repr(leaf.name) if leaf.name else f"a tensor of shape {leaf.shape}"
 
 
 def _parts(value: Any) -> tuple[Any, ...]:

@@ -55,6 +55,8 @@ class deterministic(Scope):
         True
     """
 
+    reaches_all = True
+
     def __init__(
         self,
         mode: DeterministicConfig | DeterministicMode | str = DeterministicMode.STRICT,

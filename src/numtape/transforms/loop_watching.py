@@ -8,9 +8,8 @@ from typing import Any, NoReturn
 
 from ..core.context import Scope
 from ..core.gradients import link_of
-from ..core.marks import writes_to
 from ..core.record import Record, describe_site, next_index
-from ..core.value import Value
+from ..core.value import Value, writes_to
 from ..errors import GradientError, OverwrittenError
 
 #: Leaves, by identity. Those that a step makes for itself die with it.
@@ -93,8 +92,7 @@ class Strangers:
 
 
 def _raise_strange(value: Value) -> NoReturn:
-    name = value.extras.name if value.extras is not None else None
-    what = f"the tensor {name!r}" if name else f"a tensor of shape {value.shape}"
+    what = f"the tensor {value.name!r}" if value.name else f"a tensor of shape {value.shape}"
     raise GradientError(
         f"checkpoint_loop: its step took {what} from outside when it ran again, and not when it ran first. A step that "
         "captures a variable sees what this holds when the backward runs; bind it (lambda s, w=w: ...), or put it into "

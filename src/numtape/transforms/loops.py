@@ -12,7 +12,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.binomial import best_step
-from ..core.context import Cell, Context, Scope, casting, current, entered
+from ..core.context import Cell, Context, Scope, aside, casting, current, entered, reaching_all
 from ..core.effects import effects, undoing
 from ..core.forward import forward
 from ..core.gradients import link_of, sweep, tracked_again
@@ -21,8 +21,9 @@ from ..core.op import Facts, Op
 from ..core.reverse import reverse
 from ..core.stream import Stream, thread_stream
 from ..core.streaming import StreamingTape
-from ..core.tape import RecordingTape
+from ..core.tape import RecordingTape, watching
 from ..core.value import Value, wrap
+from ..counts import is_count
 from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
 from ..ops import clone
 from ..tensors import Tensor
@@ -100,10 +101,9 @@ class _Loop:
     ) -> None:
         if (n is None) == (until is None):
             raise ArgumentError("checkpoint_loop: give n, the number of steps, or until, which says when to stop.")
-        if n is not None and (isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0):
+        if n is not None and not is_count(n, 0):
             raise ArgumentError(f"checkpoint_loop: n is {n!r}; it must be a number of steps.")
-        is_number = isinstance(snapshots, int | np.integer) and not isinstance(snapshots, bool)
-        if snapshots is not None and not (is_number and snapshots > 0):
+        if snapshots is not None and not is_count(snapshots):
             raise ArgumentError(f"checkpoint_loop: snapshots is {snapshots!r}; it must be a positive integer.")
         if not callable(step):
             raise OperandError(f"checkpoint_loop: step must be a function, not {type(step).__name__}.")
@@ -128,7 +128,7 @@ class _Loop:
         self.watches_all = current().watch_all
         #: The outputs of the first run, until they are recorded.
         self.fresh: tuple[NDArray, ...] | None = None
-        #: The scopes that steps run in again: those that say in which dtypes ops run.
+        #: The scope that says in which dtypes the ops of steps run.
         caster = casting(current().scopes)
         self.scopes: tuple[Scope, ...] = () if caster is None else (caster,)
 
@@ -224,23 +224,22 @@ class _Loop:
         self.outside.check()
         strangers = Strangers(self.captured)
         places = {stream: stream.place() for stream in self.streams}
-        recorder = RecordingTape(watch_all=False)
-        for value in self.captured:
-            if value.node is None:
-                recorder.watch(value)
         try:
-            with undoing():
+            with watching(self.captured), undoing():
                 yield strangers
             strangers.check()
         finally:
-            recorder.unwatch()
             for stream, place in places.items():
                 stream.go_to(place)
 
     def as_first(self) -> entered:
         """Return the surroundings that a step runs in when it runs again on the tape: those of its first run."""
         tapes = (_Forgetful(self.watches_all),) if self.is_on_tape else ()
-        return entered(grad=True, tapes=tapes, watch_all=self.watches_all, scopes=self.scopes)
+        return entered(grad=True, tapes=tapes, watch_all=self.watches_all, scopes=self.replay_scopes())
+
+    def replay_scopes(self) -> tuple[Scope, ...]:
+        """Return the scopes that steps run in again: those that reach all, and those of their dtypes."""
+        return (*reaching_all(current().scopes), *self.scopes)
 
     def go_back(self, start: Snapshot) -> None:
         """Let random streams stand where they stood before a step."""
@@ -385,7 +384,7 @@ def _loop(operands: tuple[NDArray, ...], /, *, loop: _Loop) -> Any:
     outs = loop.fresh
     loop.fresh = None
     if outs is None:
-        with loop.replaying(), entered(grad=False, tapes=(), watch_all=False, scopes=loop.scopes):
+        with loop.replaying(), aside(grad=False, scopes=loop.replay_scopes()):
             loop.go_back(loop.kept[0])
             state = copied(loop.kept[0].state)
             for number in range(loop.length or 0):

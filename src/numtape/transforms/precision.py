@@ -12,7 +12,7 @@ from ..core.apply import as_operand, record, tracked_operands
 from ..core.context import Scope, casting, current, entered, without_casts
 from ..core.declare import registry
 from ..core.op import Composite, Op, every_op
-from ..core.value import Lifted, Value, wrap
+from ..core.value import Lifted, Value, wrap, writes_to
 from ..dtypes import HALF_DTYPES, as_dtype, bfloat16, float16, float32
 from ..errors import ArgumentError, DtypeError, OperandError
 from ..grad_mode import decorated
@@ -43,7 +43,7 @@ class CastArrays:
         """
         if not value.requires_grad:
             return to_half(value.array, dtype)
-        writes = value.version[0].count if value.version is not None else 0
+        writes = writes_to(value)
         held = self._copies.get(id(value))
         if held is not None:
             reference, source, count, copy = held

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.apply import apply, compute
-from ..core.context import entered
+from ..core.context import aside
 from ..core.forward import forward
 from ..core.gradients import link_of
 from ..core.op import NON_DIFFERENTIABLE, Op
@@ -150,7 +150,7 @@ def check_rules(op: Op, operands: Sequence[Any], params: dict[str, Any], given: 
     arrays = [_plain(x) for x in operands]
     _check_untouched(op, arrays, params)
     told: dict[str, bool] = {}
-    with np.errstate(all="ignore"), entered(grad=True, tapes=(), watch_all=False, scopes=()):
+    with np.errstate(all="ignore"), aside(grad=True):
         for position in _differentiable(op, arrays):
             argument = op.arguments[position]
             if argument not in given:

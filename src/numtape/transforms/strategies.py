@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..config import CheckpointConfig, CheckpointStrategy
-from ..core.op import shape_of
 from ..core.recompute import drop
 from ..core.record import Block, Record
 from ..core.value import Value
@@ -118,7 +117,7 @@ class Selective(Dropping):
         """Tell whether a record is cheap; keep the expensive values that a cheap one is made of."""
         self._drop_pending()
         links = self._cheap_links(record)
-        cost = _flops(record) + sum(self._cheap[link][0] for link in links)
+        cost = float(record.flops) + sum(self._cheap[link][0] for link in links)
         elements = max(1, record.nbytes // _itemsize(record))
         is_expensive = cost / elements >= self.least_cost
         if _reads_what_is_rewritten(record) or (is_expensive and not self._is_skipped()):
@@ -184,12 +183,6 @@ def _reads_what_is_rewritten(record: Record) -> bool:
 def _itemsize(record: Record) -> int:
     dtype = record.dtype[0] if isinstance(record.dtype, list) else record.dtype
     return int(dtype.itemsize)
-
-
-def _flops(record: Record) -> float:
-    op = record.op
-    shapes = [shape_of(link) for link in record.inputs]
-    return float(op.facts.cost(record.shape, *shapes, **(record.params or {})))
 
 
 def dropping(config: CheckpointConfig) -> Dropping | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.context import current, entered
+from ..core.context import aside, current, entered
 from ..core.gradients import link_of, sweep
 from ..core.reverse import reverse
 from ..core.value import LEAF, Lifted, Value, array_of, wrap
@@ -92,8 +92,7 @@ class Transpose:
         state = current()
         # One more transform is running: what is recorded here must keep its links until the sweep is done.
         changes: dict[str, Any] = {"grad": True, "transforms": state.transforms + 1}
-        alone: dict[str, Any] = {"tapes": (), "watch_all": False, "scopes": ()}
-        with entered(**changes, **({} if is_recorded else alone)):
+        with entered(**changes) if is_recorded else aside(**changes):
             outs = run_on_tape(lambda: linear(sources), self.what, self.repair)
             pairs = [
                 (y, seed)
@@ -102,7 +101,7 @@ class Transpose:
             ]
             found = _sweep(pairs, sources, is_recorded) if pairs else {}
         pulled = [found[x] if x in found else np.zeros(x.shape, x.dtype) for x in sources]
-        with entered(**alone, grad=False), np.errstate(all="ignore"):
+        with aside(grad=False), np.errstate(all="ignore"):
             self._check_linear(outs, linear([wrap(Tensor, _RATIO * x) for x in starts]))
             self._check_records(outs, cotangents, pulled, starts)
         return pulled
@@ -110,7 +109,7 @@ class Transpose:
     def of_diagonal(self, linear: Linear, moved: Any) -> Any:
         """Return what `linear` takes a (co)tangent to: a rule whose Jacobian is diagonal is its own transpose."""
         starts = _starts([moved.shape], moved.dtype)
-        with entered(tapes=(), watch_all=False, scopes=(), grad=False), np.errstate(all="ignore"):
+        with aside(grad=False), np.errstate(all="ignore"):
             # As arrays: such a rule need not run on tensors.
             self._check_linear(linear(starts), linear([_RATIO * x for x in starts]))
         return linear([moved])[0]

@@ -173,5 +173,4 @@ def gradient_of(parameter: Value) -> Value | None:
 
 def name_of(parameter: Value) -> str:
     """Return what errors call a parameter."""
-    name = parameter.extras.name if parameter.extras is not None else None
-    return f"parameter {name!r}" if name else f"a parameter of shape {parameter.shape}"
+    return f"parameter {parameter.name!r}" if parameter.name else f"a parameter of shape {parameter.shape}"

@@ -14,7 +14,7 @@ from ..core.context import FREED, entered
 from ..core.graph import Way
 from ..core.op import Back, Reads, Rule, same, shape_of
 from ..core.reader import Reader
-from ..core.recompute import Made, array_of, remake
+from ..core.recompute import Made, array_if_alive, remake
 from ..core.record import Block, Record
 from ..core.restoring import Restorer
 from ..core.reverse import KEPT
@@ -110,7 +110,11 @@ class _View:
 
 
 class Walk:
-    """A backward over copies of records, by the code of a real one, in which arrays are only numbers of bytes.
+    """A backward over copies of records, in which arrays are only numbers of bytes.
+
+    What is made again, and when it is dropped, the code of a real one decides: `Restorer` and `remake`. The rest is its
+    mirror image, and changes with it: `_run` and `_pulled` that of the loop of `reverse`, `_pass_on` of `accumulate`,
+    `back_of` of `fit` and of what rules return, `_reads` of `Rule.run`, `_run_again` of `recompute.run_again`.
 
     Args:
         scope: what the tape keeps.
@@ -144,7 +148,7 @@ class Walk:
             copy.cell, copy.version, copy.notes = record.cell, record.version, record.notes
             copy.inputs = tuple(copies.get(link, link) if type(link) is Record else link for link in record.inputs)
             block = record.array
-            copy.array = buffers.of(array_of(record))
+            copy.array = buffers.of(array_if_alive(record))
             if type(block) is Block:
                 if block not in blocks:
                     is_bounded = budget is not None and block.limit is not None
@@ -297,7 +301,7 @@ class Walk:
         """Return how the view lies that a record's rule gives of a cotangent: the rule itself is asked."""
         rule = record.op.pull(position)
         assert isinstance(rule, Rule)
-        is_joint = isinstance(record.op.joint, Rule) and rule.function is record.op.joint.function
+        is_joint = record.op.joint is not None and rule.function is record.op.joint.function
         if not is_joint or record is not self._asked[0]:
             array = self._memory.array(record.shape, g.strides)
             self._asked = record, rule.run(array, record, Reader(None), position)
@@ -309,7 +313,7 @@ class Walk:
         if type(read) is not Record:
             array = read.array if isinstance(read, Value) else read
             return strides_of(array) if isinstance(array, np.ndarray) else in_rows(shape_of(read))
-        array = array_of(self.originals.get(read, read))
+        array = array_if_alive(self.originals.get(read, read))
         known = self.scope.account.strides.get(read.index)
         return strides_of(array) if isinstance(array, np.ndarray) else known or in_rows(read.shape)
 
@@ -353,7 +357,7 @@ class _Buffers:
         #: The bytes of those buffers that the account counts, too.
         self.known = 0
         kept = [array for record in records if record.is_kept for array in _arrays(record.array)]
-        found = [array for record in records if not record.is_kept for array in _arrays(array_of(record))]
+        found = [array for record in records if not record.is_kept for array in _arrays(array_if_alive(record))]
         ids = held_by_others(kept, found)
         self.held = [self.of(array) for array in (*kept, *found) if id(buffer_of(array)) in ids]
 
@@ -395,5 +399,4 @@ def back_of(record: Record, position: int) -> Back:
     back = record.op.facts.back
     if isinstance(back, Back):
         return back
-    argument = record.op.arguments[0 if record.op.is_variadic else position]
-    return back(argument, link.shape, **(record.params or {}))
+    return back(record.op.argument(position), link.shape, **(record.params or {}))
