@@ -275,6 +275,9 @@ class Recording:
         Args:
             loss: a tensor; with it, the cotangents of its backward are hashed as well. Nothing is delivered or freed.
 
+        Raises:
+            TapeConsumedError: if `gradient` has consumed the tape, and let go of its records.
+
         Example:
             >>> x = nt.tensor([1.0, 2.0])
             >>> with nt.Tape() as tape:
@@ -285,6 +288,11 @@ class Recording:
         from .insight.digest import digest_of
 
         self._check_open("digest")
+        if self._is_consumed:
+            raise TapeConsumedError(
+                "digest: gradient() has consumed this tape and let go of its records; take the digest before it, or "
+                "use persistent=True."
+            )
         with self._reproducibly():
             return digest_of(self.records, loss)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.errors import ClosedError, FreedError, OperandError, SavedFileError
+from numtape.errors import ClosedError, FreedError, OperandError, SavedFileError, TapeConsumedError
 from numtape.insight.digest import digest_of
 
 
@@ -193,7 +193,9 @@ def test_several_outputs_half_types_and_an_empty_tape():
     with nt.Tape() as tape:
         pass
     assert len(tape.digest()) == 0
-    assert str(nt.diff_digests(tape.digest(), tape.digest())) == "the runs are equal in all 0 records"
+    nothing = nt.diff_digests(tape.digest(), tape.digest())
+    assert not nothing
+    assert str(nothing) == "neither run has a record, so nothing was compared; was anything watched?"
     for dtype in (nt.float16, nt.bfloat16):
         with nt.Tape() as tape:
             left, right = nt.split(nt.ones(4, dtype=dtype), 2)
@@ -248,6 +250,29 @@ def test_a_closed_tape_says_so():
     tape.close()
     with pytest.raises(ClosedError, match="digest: this tape is closed"):
         tape.digest()
+
+
+@pytest.mark.parametrize("with_loss", [False, True])
+def test_a_consumed_tape_says_that_its_records_are_gone(with_loss):
+    x = nt.tensor([1.0, 2.0])
+    with nt.Tape() as tape:
+        loss = nt.exp(x).sum()
+    tape.gradient(loss, x)
+    with pytest.raises(TapeConsumedError) as caught:
+        tape.digest(loss if with_loss else None)
+    assert str(caught.value) == (
+        "digest: gradient() has consumed this tape and let go of its records; take the digest before it, or use "
+        "persistent=True."
+    )
+
+
+def test_a_persistent_tape_has_a_digest_after_its_gradient():
+    x = nt.tensor([1.0, 2.0])
+    with nt.Tape(persistent=True) as tape:
+        loss = nt.exp(x).sum()
+    before = tape.digest(loss)
+    tape.gradient(loss, x)
+    assert tape.digest(loss) == before
 
 
 def test_a_digest_is_the_same_after_a_file(tmp_path):
