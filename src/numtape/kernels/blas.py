@@ -9,12 +9,14 @@ import functools
 import os
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import ArgumentError
+from . import forks
 
 #: How libraries call the functions that set and return their threads. Builds rename OpenBLAS' own by a prefix and a
 #: suffix, so that several can live in one process.
@@ -128,37 +130,52 @@ class SingleThread:
     """Counts those that want BLAS to use one thread; they may be in several threads, and leave in any order."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders = 0
+        self._lock = forks.lock()
+        #: How often each thread wants it, by its number.
+        self._holders: Counter[int] = Counter()
         self._before = 1
+        forks.in_child(self._forget_others)
 
     def hold(self) -> None:
         """Let BLAS use one thread until `release`."""
         found = library()
         with self._lock:
-            if found is not None and not self._holders:
+            if found is not None and not self._holders.total():
                 self._before = found.threads()
                 found.set_threads(1)
-            self._holders += 1
+            self._holders[threading.get_ident()] += 1
 
     def set_threads(self, count: int) -> None:
         """Let BLAS use so many threads, as soon as nobody wants just one."""
         found = library()
         with self._lock:
-            if self._holders:
+            if self._holders.total():
                 self._before = count
             elif found is not None:
                 found.set_threads(count)
 
     def release(self) -> int:
         """Undo a `hold`; return how many threads BLAS was using, which is 1 unless somebody set another number."""
-        found = library()
         with self._lock:
-            self._holders -= 1
-            used = 1 if found is None else found.threads()
-            if found is not None and not self._holders and used == 1:
-                found.set_threads(self._before)
+            self._holders[threading.get_ident()] -= 1
+            used = threads() or 1
+            if not self._holders.total():
+                self._end()
             return used
+
+    def _end(self) -> None:
+        """Put back what was there before, unless somebody set another number."""
+        self._holders.clear()
+        found = library()
+        if found is not None and found.threads() == 1:
+            found.set_threads(self._before)
+
+    def _forget_others(self) -> None:
+        """Count only the thread that forked: the child has none of the others, and nobody leaves for them."""
+        was_held, own = self._holders.total(), self._holders[threading.get_ident()]
+        self._holders = Counter({threading.get_ident(): own})
+        if was_held and not own:
+            self._end()
 
 
 #: The count of this process.
