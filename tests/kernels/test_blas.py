@@ -9,10 +9,10 @@ import pytest
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 
 
-def printed(program, *arguments):
+def printed(program, **environment):
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        [sys.executable, "-W", "ignore", "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         capture_output=True,
         text=True,
         timeout=60,
@@ -80,3 +80,29 @@ def test_a_fork_is_in_the_scopes_of_its_own_thread_only():
         "print(nt.get_num_threads())\n"
     )
     assert printed(program) == "2\n1\n2\n"
+
+
+@pytest.mark.parametrize("first", ["", "import scipy.sparse.linalg\n"], ids=["loaded inside", "loaded before"])
+def test_scipys_library_has_one_thread_in_strict_mode_as_well(first):
+    pytest.importorskip("scipy")
+    # With two threads SuperLU gives other bits for this system.
+    program = first + (
+        "import hashlib\n"
+        "import numpy as np\n"
+        "import numtape as nt\n"
+        "from numtape.interop.scipy import spsolve\n"
+        "from numtape.kernels import blas\n"
+        "rng = np.random.default_rng(0)\n"
+        "dense = rng.normal(size=(600, 600)) * (rng.random((600, 600)) < 0.3) + 10.0 * np.eye(600)\n"
+        "rows, columns = np.nonzero(dense)\n"
+        "starts = np.searchsorted(rows, np.arange(601))\n"
+        "right = rng.normal(size=(600, 200))\n"
+        "with nt.deterministic():\n"
+        "    found = spsolve((dense[rows, columns], columns, starts), right)\n"
+        "    inside = [library.threads() for library in blas._libraries()]\n"
+        "after = [library.threads() for library in blas._libraries()]\n"
+        "print(set(inside), len(set(after)), hashlib.sha256(found.tobytes()).hexdigest())\n"
+    )
+    one, two = (printed(program, OPENBLAS_NUM_THREADS=count) for count in ("1", "2"))
+    assert one == two
+    assert one.startswith("{1} 1 ")
