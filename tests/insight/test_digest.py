@@ -183,7 +183,45 @@ def test_a_freed_graph_has_a_digest_until_what_it_began_with_has_changed():
         x += 1.0
     with pytest.raises(FreedError) as caught:
         tape.digest()
-    assert str(caught.value).startswith("digest: the output of exp at ")
+    assert str(caught.value).startswith(
+        "digest: the output of exp is not kept, and to compute it again is too late; take the digest before the write "
+        "that this names, or do as it says. exp: the derivative needs the value of 'x', saved at "
+    )
+    assert "overwritten in place at" in str(caught.value)
+    assert "(x += 1.0)" in str(caught.value)
+
+
+def test_a_buffer_that_a_module_updates_in_place_is_named_with_the_line_of_the_write():
+    class Centered(nt.nn.Module):
+        def __init__(self):
+            self.register_buffer("mean", nt.zeros(3))
+
+        def forward(self, x):
+            y = nt.exp((x - self.mean) + 1.0)
+            with nt.no_grad():
+                self.mean.mul_(0.9)
+            return y
+
+    with nt.Tape() as tape:
+        loss = Centered()(nt.ones(3, requires_grad=True)).sum()
+    for given in ((), (loss,)):
+        with pytest.raises(FreedError) as caught:
+            tape.digest(*given)
+        assert str(caught.value).startswith("digest: the output of sub is not kept, and to compute it again is too ")
+        assert "(self.mean.mul_(0.9))" in str(caught.value)
+        assert str(caught.value).endswith(
+            " Write the result to a new tensor (y = y + 1 instead of y += 1), or clone() before the write."
+        )
+
+
+def test_a_value_that_is_gone_with_what_it_was_made_of_says_so():
+    x = nt.ones(10_000, requires_grad=True)
+    with nt.GradientTape() as tape:
+        loss = (x + np.ones(10_000, np.float32)).sum()
+    tape.backward(loss)
+    with pytest.raises(FreedError) as caught:
+        tape.digest()
+    assert str(caught.value).startswith("digest: the output of add at ")
     assert str(caught.value).endswith(
         " is gone, and so is what it was made of; take the digest before the backward and the optimizer's step."
     )
