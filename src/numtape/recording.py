@@ -273,7 +273,8 @@ class Recording:
         Values that were not kept are computed again, so take it before the optimizer's step.
 
         Args:
-            loss: a tensor; with it, the cotangents of its backward are hashed as well. Nothing is delivered or freed.
+            loss: a tensor; with it, the cotangents of its backward are hashed as well. Nothing is delivered or freed,
+                but hooks are called.
 
         Raises:
             TapeConsumedError: if `gradient` has consumed the tape, and let go of its records.
