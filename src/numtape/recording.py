@@ -273,7 +273,11 @@ class Recording:
         Values that were not kept are computed again, so take it before the optimizer's step.
 
         Args:
-            loss: a tensor; with it, the cotangents of its backward are hashed as well. Nothing is delivered or freed.
+            loss: a tensor; with it, the cotangents of its backward are hashed as well. Nothing is delivered or freed,
+                but hooks are called.
+
+        Raises:
+            TapeConsumedError: if `gradient` has consumed the tape, and let go of its records.
 
         Example:
             >>> x = nt.tensor([1.0, 2.0])
@@ -285,6 +289,11 @@ class Recording:
         from .insight.digest import digest_of
 
         self._check_open("digest")
+        if self._is_consumed:
+            raise TapeConsumedError(
+                "digest: gradient() has consumed this tape and let go of its records; take the digest before it, or "
+                "use persistent=True."
+            )
         with self._reproducibly():
             return digest_of(self.records, loss)
 

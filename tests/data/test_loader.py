@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 import traceback
+import warnings
 from operator import length_hint
 
 import numpy as np
@@ -17,7 +18,8 @@ import pytest
 
 import numtape as nt
 from numtape import data
-from numtape.errors import ArgumentError, DtypeError, OperandError
+from numtape.errors import ArgumentError, DeterminismError, DtypeError, OperandError
+from numtape.kernels import providers
 
 N = 23
 #: Orders of epochs 0 and 1 of seed 0; they never change.
@@ -371,6 +373,50 @@ def test_prefetched_batches_are_the_same():
     ahead = data.DataLoader(np.arange(N), batch_size=4, shuffle=True, rng=0, prefetch=2)
     for _ in range(3):
         assert values(plain) == values(ahead)
+
+
+class Products(Numbers):
+    """Samples that say what runs kernels where they are made, and how many threads BLAS has there."""
+
+    def __getitem__(self, i):
+        self.read.append((providers.active(), nt.get_num_threads()))
+        return nt.rand(2).numpy() if i else jitter(nt.ones(2)).numpy()
+
+
+@nt.custom_op(vjp={"x": lambda g: g}, deterministic=False, check=False)
+def jitter(x, /):
+    return x
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_strict_scope_around_a_loop_is_around_its_dataset(prefetch):
+    threads = nt.get_num_threads()
+    nt.set_num_threads(2)
+    try:
+        dataset = Products(6)
+        with nt.deterministic("warn"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loader = data.DataLoader(dataset, batch_size=1, prefetch=prefetch, rng=0)
+            first = values(loader)
+        assert set(dataset.read) == {("numpy", 1)}
+        with nt.deterministic(), pytest.raises(DeterminismError, match="jitter says that it cannot promise the same"):
+            values(loader)
+        wait_until_no_thread_is_left()
+        assert nt.get_num_threads() == 2
+        with nt.deterministic("off"):
+            loader = data.DataLoader(Products(6), batch_size=1, prefetch=prefetch, rng=0)
+            assert values(loader) == first
+    finally:
+        nt.set_num_threads(threads)
+
+
+def test_batches_made_ahead_after_a_strict_scope_was_left_are_of_it():
+    dataset = Products(6)
+    with nt.deterministic():
+        batches = iter(data.DataLoader(dataset, batch_size=1, prefetch=1, sampler=range(1, 6), rng=0))
+        next(batches)
+    assert len(list(batches)) == 4
+    assert set(dataset.read) == {("numpy", 1)}
 
 
 def test_no_more_is_made_ahead_than_asked_for():

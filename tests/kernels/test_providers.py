@@ -176,6 +176,8 @@ assert convolve("onednn" if is_there else "auto") == 72.0
 with multiprocessing.get_context("fork").Pool(1) as pool:
     for choice in (None, "onednn", "auto", "numpy"):
         print(pool.apply(convolve, (choice,)) if is_there or choice in ("auto", "numpy") else REASON)
+    pool.apply(convolve, ("auto",))
+    assert pool.apply(providers.taken) == "auto"
 assert convolve(None) == 72.0
 """
 

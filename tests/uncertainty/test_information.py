@@ -374,6 +374,21 @@ def test_the_package_lists_its_functions():
     )
 
 
+def test_samples_without_rng_are_drawn_from_the_streams_of_threads_and_scopes():
+    found = laplace(lambda x: -0.5 * ((x - 3.0) / 2.0) ** 2, 0.0)
+    drawn = []
+    for _ in range(2):
+        nt.seed(0)
+        drawn.append((found.sample(3), found.sample(3)))
+    assert drawn[0] == drawn[1]
+    assert drawn[0][0] != drawn[0][1]
+    inside = []
+    for _ in range(2):
+        with nt.deterministic(global_seed=0):
+            inside.append(found.sample(3))
+    assert inside[0] == inside[1]
+
+
 def test_a_generator_draws_the_same_trees_again():
     found = laplace(lambda x: -0.5 * ((x - 3.0) / 2.0) ** 2, 0.0)
     first, second = (found.sample(4000, rng=nt.Generator(1)) for _ in range(2))

@@ -2,9 +2,12 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any
+
+from ..core.context import Scope, current
 
 _END = object()
 _process = os.getpid()
@@ -16,7 +19,7 @@ def is_forked() -> bool:
 
 
 class Prefetched:
-    """An iterator over items that a thread makes in advance.
+    """An iterator over items that a thread makes in advance, with the same bits as where the iterator was made.
 
     The thread holds the queues and not this object, so dropping this object ends it. Queues of this kind may be put to
     from a destructor, at any moment, in any thread, which semaphores and events may not.
@@ -32,7 +35,9 @@ class Prefetched:
         self._closed = [False]
         for _ in range(ahead):
             self._permits.put(True)
-        arguments = (items, self._permits, self._ready, self._closed)
+        # Other scopes look at what their own thread does, and are not made for two.
+        scopes = [scope for scope in current().scopes if scope.is_strict is not None]
+        arguments = (items, scopes, self._permits, self._ready, self._closed)
         # A daemon: an iterator that somebody still holds at exit must not keep the process alive.
         threading.Thread(target=_produce, args=arguments, name="numtape-prefetch", daemon=True).start()
 
@@ -63,15 +68,23 @@ class Prefetched:
         self.close()
 
 
-def _produce(items: Iterator[Any], permits: Any, ready: Any, closed: list[bool]) -> None:
-    """Make items, each with a permit, until they end or nobody wants them."""
+def _produce(items: Iterator[Any], scopes: Sequence[Scope], permits: Any, ready: Any, closed: list[bool]) -> None:
+    """Make items inside of scopes, each with a permit, until they end or nobody wants them."""
     try:
         while True:
             permits.get()
             if closed[0]:
                 return
-            ready.put((next(items), None))
+            ready.put((_next(items, scopes), None))
     except StopIteration:
         ready.put((_END, None))
     except BaseException as error:
         ready.put((_END, error))
+
+
+def _next(items: Iterator[Any], scopes: Sequence[Scope]) -> Any:
+    """Return the next item, made inside of scopes; they act on the whole process, so they are left while it waits."""
+    with ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(scope)
+        return next(items)

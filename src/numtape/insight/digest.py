@@ -148,7 +148,8 @@ def digest_of(what: Any, loss: Any = None) -> Digest:
             the gradients of leaves. All records behind it count.
 
     Raises:
-        FreedError: if a value is gone: a backward has freed the graph, or an optimizer has changed what it began with.
+        FreedError: if a value is gone: a backward has freed the graph, or what it was made of was overwritten since, by
+            an optimizer or by a module that updates a buffer in place.
     """
     records = _records_of(what)
     cotangents, found = ({}, None) if loss is None else _backward(loss)
@@ -202,7 +203,12 @@ def _value(record: Record, made: dict[Record, Any]) -> Any:
             if type(link) is Record and link not in made:
                 made[link] = value(link)
         return run_again(record, made)
-    except (FreedError, OverwrittenError) as error:
+    except OverwrittenError as error:
+        raise FreedError(
+            f"digest: the output of {record.op.name} is not kept, and to compute it again is too late; take the digest "
+            f"before the write that this names, or do as it says. {error}"
+        ) from error
+    except FreedError as error:
         raise FreedError(
             f"digest: the output of {record.op.name} at {record.site} is gone, and so is what it was made of; take the "
             "digest before the backward and the optimizer's step."

@@ -56,6 +56,8 @@ class DigestDifference:
         return None if entry is None else entry.site
 
     def __str__(self) -> str:
+        if not self.kind and not self.position:
+            return "neither run has a record, so nothing was compared; was anything watched?"
         if not self.kind:
             return f"the runs are equal in all {self.position} records"
         lines = [f"the runs part at record %{self.position}: {self._meaning()}"]

@@ -1,21 +1,26 @@
 """The threads of the BLAS library that NumPy multiplies matrices with: how many there are, and just one for a while.
 
 A product's bits depend on how many threads share its sums. The number belongs to the process, so all that ask for one
-thread are counted: the first sets it, and the last to leave puts back what was there before.
+thread are counted: the first sets it, and the last to leave puts back what was there before. SciPy brings a library of
+its own, which is held to one thread as well where it is loaded.
 """
 
 import ctypes
 import functools
 import os
 import re
+import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
 from ..counts import is_count
 from ..errors import ArgumentError
+from . import forks
 
 #: How libraries call the functions that set and return their threads. Builds rename OpenBLAS' own by a prefix and a
 #: suffix, so that several can live in one process.
@@ -58,10 +63,7 @@ def library() -> Library | None:
 
 def _candidates() -> Iterator[str]:
     """Yield the files that may be NumPy's BLAS: those that came with it, and then what else the process has loaded."""
-    home = os.path.dirname(np.__file__)  # Not by pathlib, which takes 3 ms of the import.
-    for folder in (os.path.join(os.path.dirname(home), "numpy.libs"), os.path.join(home, ".dylibs")):
-        if os.path.isdir(folder):
-            yield from (os.path.join(folder, name) for name in sorted(os.listdir(folder)) if _NAMES.search(name))
+    yield from _came_with(np.__file__)
     try:
         with open("/proc/self/maps") as file:
             maps = file.read()
@@ -70,8 +72,37 @@ def _candidates() -> Iterator[str]:
     yield from sorted({path for path in re.findall(r"/.*$", maps, re.MULTILINE) if _NAMES.search(path)})
 
 
-def _opened(path: str) -> Library | None:
-    handle = ctypes.CDLL(path)
+@functools.cache
+def _came_with(file: str) -> list[str]:
+    """Return the files of BLAS libraries in the wheel of a package, given its `__file__`."""
+    home = os.path.dirname(file)  # Not by pathlib, which takes 3 ms of the import.
+    folders = (f"{home}.libs", os.path.join(home, ".dylibs"))
+    names = [(folder, name) for folder in folders if os.path.isdir(folder) for name in sorted(os.listdir(folder))]
+    return [os.path.join(folder, name) for folder, name in names if _NAMES.search(name)]
+
+
+def _libraries() -> list[Library]:
+    """Return the library that NumPy uses and that of SciPy, which may not be loaded yet, or ever."""
+    file = getattr(sys.modules.get("scipy"), "__file__", None)
+    found = [library(), *(_opened_if_loaded(path) for path in (_came_with(file) if file else ()))]
+    return [each for each in found if each is not None]
+
+
+#: What was found to be loaded, by path.
+_loaded: dict[str, Library | None] = {}
+
+
+def _opened_if_loaded(path: str) -> Library | None:
+    """Return a library unless nobody has loaded it; Windows cannot say, but SciPy loads it at once there."""
+    if path not in _loaded:
+        with suppress(OSError):
+            _loaded[path] = _opened(path, getattr(os, "RTLD_NOLOAD", 0))
+    return _loaded.get(path)
+
+
+def _opened(path: str, mode: int = ctypes.DEFAULT_MODE) -> Library | None:
+    with forks.loading:
+        handle = ctypes.CDLL(path, mode)
     for setter, getter in _SPELLINGS:
         if hasattr(handle, setter) and hasattr(handle, getter):
             core = getattr(handle, setter.replace("set_num_threads", "get_corename"), None)
@@ -129,37 +160,59 @@ class SingleThread:
     """Counts those that want BLAS to use one thread; they may be in several threads, and leave in any order."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders = 0
-        self._before = 1
+        self._lock = forks.lock()
+        #: How often each thread wants it, by its number.
+        self._holders: Counter[int] = Counter()
+        #: The libraries that are held, by path, and how many threads each used before.
+        self._before: dict[str, tuple[Library, int]] = {}
+        forks.in_child(self._forget_others)
 
     def hold(self) -> None:
         """Let BLAS use one thread until `release`."""
-        found = library()
         with self._lock:
-            if found is not None and not self._holders:
-                self._before = found.threads()
-                found.set_threads(1)
-            self._holders += 1
+            self._holders[threading.get_ident()] += 1
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Hold libraries that were loaded since the first `hold`, too."""
+        with self._lock:
+            for found in _libraries() if self._holders.total() else ():
+                if found.path not in self._before:
+                    self._before[found.path] = found, found.threads()
+                    found.set_threads(1)
 
     def set_threads(self, count: int) -> None:
-        """Let BLAS use so many threads, as soon as nobody wants just one."""
+        """Let NumPy's BLAS use so many threads, as soon as nobody wants just one."""
         found = library()
         with self._lock:
-            if self._holders:
-                self._before = count
+            if found is not None and found.path in self._before:
+                self._before[found.path] = found, count
             elif found is not None:
                 found.set_threads(count)
 
     def release(self) -> int:
         """Undo a `hold`; return how many threads BLAS was using, which is 1 unless somebody set another number."""
-        found = library()
         with self._lock:
-            self._holders -= 1
-            used = 1 if found is None else found.threads()
-            if found is not None and not self._holders and used == 1:
-                found.set_threads(self._before)
+            self._holders[threading.get_ident()] -= 1
+            used = max((found.threads() for found, _ in self._before.values()), default=1)
+            if not self._holders.total():
+                self._end()
             return used
+
+    def _end(self) -> None:
+        """Put back what was there before, unless somebody set another number."""
+        for found, before in self._before.values():
+            if found.threads() == 1:
+                found.set_threads(before)
+        self._holders.clear()
+        self._before.clear()
+
+    def _forget_others(self) -> None:
+        """Count only the thread that forked: the child has none of the others, and nobody leaves for them."""
+        own = self._holders[threading.get_ident()]
+        self._holders = Counter({threading.get_ident(): own})
+        if not own:
+            self._end()
 
 
 #: The count of this process.

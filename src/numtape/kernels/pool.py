@@ -4,13 +4,13 @@ They wait at queues that the interpreter itself guards: an interrupt, which may 
 leaves no lock behind that nobody opens.
 """
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
 from . import blas
+from .forks import in_child
 
 #: A kernel, the arguments of a call, what must live until it has ended, and where to say how it did.
 _Call = tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], "SimpleQueue[BaseException | None]"]
@@ -76,5 +76,4 @@ def _forget() -> None:
     _workers.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+in_child(_forget)

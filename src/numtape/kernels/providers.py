@@ -15,7 +15,7 @@ from ..dtypes import HALF_DTYPES, bfloat16, float32, widened
 from ..errors import ArgumentError, MissingExtraError
 from . import convolution as plain
 from .convolution import Convolution, Ints, Pairs
-from .forks import loading
+from .forks import in_child, loading
 from .halves import converted, to_float32, to_half
 from .views import aligned
 
@@ -36,6 +36,7 @@ NAMES = ("auto", "numpy", "onednn", "amx")
 _chosen = "auto"
 #: Who has run anything in this process.
 _ran: set[str] = set()
+in_child(_ran.clear)
 _pinned: ContextVar[str | None] = ContextVar("numtape_pinned_provider", default=None)
 #: The same, but for what `held` has pinned.
 _asked: ContextVar[str | None] = ContextVar("numtape_asked_provider", default=None)

@@ -42,9 +42,14 @@ class Laplace:
     vector: NDArray = field(repr=False)
 
     def sample(self, count: int, rng: Any = None) -> list[Any]:
-        """Return trees like the mode, drawn from the Gaussian; `rng` is an `nt.Generator`, one of NumPy, or a seed."""
+        """Return trees like the mode, drawn from the Gaussian.
+
+        Args:
+            count: how many.
+            rng: an `nt.Generator`, one of NumPy, a seed of NumPy's, or None for the thread's stream.
+        """
         shape = count, len(self.vector)
-        if isinstance(rng, Generator):
+        if rng is None or isinstance(rng, Generator):
             drawn = randn(shape, dtype=np.float64, rng=rng).array
         else:
             drawn = np.random.default_rng(rng).standard_normal(shape)
