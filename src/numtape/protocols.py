@@ -19,7 +19,7 @@ from .core.context import current
 from .core.declare import numpy_faces, public
 from .core.inplace import write_op
 from .core.value import Value, wrap
-from .core.write import check_writable, link_version, mark_written
+from .core.write import check_writable, link_version, mark_unrecorded
 from .dtypes import FLOAT_DTYPES, HALF_DTYPES
 from .errors import ArgumentError, LeavesTapeError, NumtapeError, UnsupportedError
 from .kernels.half_sums import rounded
@@ -231,7 +231,7 @@ def _fall_back(
     else:
         result = function(*args, **kwargs)
     for target in written:
-        mark_written(target, target.node)
+        mark_unrecorded(target)
     return tree.map(lambda x: _wrapped(x, operands) if _is_supported(x) else x, result)
 
 

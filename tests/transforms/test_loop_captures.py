@@ -88,7 +88,7 @@ class Pair:
 
 
 def test_what_a_step_made_for_the_next_outside_of_the_state_is_named():
-    with pytest.raises(GradientError, match="that an earlier step has made, at .*test_loop_captures.py"):
+    with pytest.raises(GradientError, match=r"that an earlier step has made, at .*test_loop_captures\.py"):
         nt.checkpoint_loop(Remembering(), nt.tensor([0.1, 0.2], requires_grad=True), 3)
     x = leaf([0.1, 0.2])
     with pytest.raises(GradientError, match="that an earlier step has made"):

@@ -197,6 +197,11 @@ def update_node(value: Value) -> None:
         extras.since = 0
 
 
+def has_lost_history(value: Value) -> bool:
+    """Say whether a recorded write through another name changed what a value without a record holds."""
+    return value.version is not None and value.version[0].recorded > value.version[1]
+
+
 def is_element(value: Value) -> bool:
     """Say whether a value is an element that was taken out of another: a number that cannot be written."""
     array = getattr(value, "array", None)  # Of a lifted one there is none.

@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Dtype, NDArray
 from ..core.context import current, settle
 from ..core.value import Value, wrap
-from ..core.write import mark_written
+from ..core.write import mark_unrecorded
 from ..dtypes import widened
 from ..errors import OverwrittenError
 from .interrupts import uninterrupted
@@ -95,7 +95,7 @@ class Slot:
 
     def agree(self) -> None:
         """Note that a step wrote the parameter, and that the master agrees with it."""
-        mark_written(self.param, self.param.node)
+        mark_unrecorded(self.param)
         self._writes = self._count()
 
     def _count(self) -> int:
