@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from ._typing import Dtype, DtypeLike, NDArray
-from .errors import DtypeError, OperandError
+from .errors import ArgumentError, DtypeError, OperandError
 
 float16: Dtype = np.dtype(np.float16)
 bfloat16: Dtype = np.dtype(ml_dtypes.bfloat16)
@@ -113,6 +113,17 @@ def plain_array(what: str, array: NDArray) -> NDArray:
 def is_float(dtype: Dtype) -> bool:
     """Say whether values of `dtype` can have derivatives."""
     return dtype in FLOAT_DTYPES
+
+
+def as_integers(name: str, data: Any, dtype: Dtype) -> NDArray:
+    """Return Python numbers, or lists of them, as an array of integers; raise for `name` if one is out of range.
+
+    What has a dtype already, also inside of lists, wraps around as in NumPy.
+    """
+    try:
+        return np.array(data, dtype)
+    except (OverflowError, ValueError) as error:
+        raise ArgumentError(f"{name}: {error}; use a wider dtype, or a float one.") from error
 
 
 def can_store(source: Dtype, target: Dtype) -> bool:
