@@ -82,8 +82,9 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
     target = out[0] if isinstance(out, tuple) else out
     select: Any = public["where"]
     if target is None:
-        # NumPy leaves what is not computed uninitialised; zero is a value that can be relied upon.
-        return select(where, result, 0.0)
+        # NumPy leaves what is not computed uninitialised; zero is a value that can be relied upon. False is that of
+        # every dtype.
+        return select(where, result, False)
     return write_op(target, select.op, (where, result, target))
 
 
