@@ -86,6 +86,50 @@ def test_getitem_of_one_element_can_become_a_variable():
     assert element.item() == 7.0
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x[0, 0].reshape(1),
+        lambda x: x[0, 0][None],
+        lambda x: x[0, 0].flatten(),
+        lambda x: x.diagonal(),
+        lambda x: nt.diag(x),
+        lambda x: nt.einsum("ii->i", x),
+        lambda x: x.expand(2, 2),
+        lambda x: x[0, :1].expand(3),
+    ],
+)
+def test_a_variable_made_of_memory_that_cannot_be_written_has_its_own(make):
+    x = nt.ones(2, 2)
+    w = make(x).requires_grad_()
+    optimizer = nt.optim.SGD([w], lr=0.25)
+    (w * w).sum().backward()
+    optimizer.step()
+    assert w.tolist() == nt.full(w.shape, 0.5).tolist()
+    watched = nt.Tape().watch(make(x))
+    module = nt.nn.Module()
+    module.register_buffer("scale", make(x))
+    with nt.no_grad():
+        watched.mul_(2.0)
+        module.scale.add_(1.0)
+    assert watched.tolist() == module.scale.tolist() == nt.full(w.shape, 2.0).tolist()
+    assert x.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_a_variable_with_memory_of_its_own_knows_what_was_written_before_only():
+    x, w = nt.eye(2), nt.ones(2, requires_grad=True)
+    diagonal = x.diagonal()
+    early = (w * diagonal).sum()
+    x *= 2.0
+    diagonal.requires_grad_()
+    with pytest.raises(nt.errors.OverwrittenError):
+        early.backward()
+    late = (w * diagonal).sum()
+    x *= 2.0
+    late.backward()
+    assert w.grad.tolist() == [2.0, 2.0]
+
+
 def test_getitem_of_one_element_can_begin_a_sum():
     def total(x):
         found = x[0]

@@ -7,10 +7,9 @@ import numpy as np
 
 from .._typing import Dtype, NDArray
 from ..core.context import current, settle
-from ..core.value import Value, wrap
+from ..core.value import Value, make_writable, wrap
 from ..core.write import mark_unrecorded
 from ..dtypes import widened
-from ..errors import OverwrittenError
 from .interrupts import uninterrupted
 from .program import Program
 from .rule import MASTER, Group, Rule, State
@@ -168,8 +167,7 @@ class Updates:
         slot = self._slots.get(param)
         state = states.get(param)
         if slot is None or state is None or slot.pattern != pattern or slot.is_stale(state):
-            if not param.array.flags.writeable:
-                raise OverwrittenError("step: the parameter's memory is read-only; use clone() to get its own.")
+            make_writable(param)
             if state is None or slot is None or slot.pattern != pattern:
                 # Other options may need a state that these did not.
                 state = states[param] = {**self.rule.init(param, group), **(state or {})}
