@@ -2238,6 +2238,19 @@ def unknown_name():
     return nt.sotfmax
 
 
+@misuse(
+    errors.UnknownNameError,
+    "numtape: there is no 'asarray'. Did you mean nt.tensor, which copies, or nt.from_numpy, which does not?",
+)
+def name_of_another_library():
+    return nt.asarray
+
+
+@misuse(errors.UnknownNameError, "numtape: there is no 'device'. There is one device, the string \"cpu\".")
+def devices_as_objects():
+    return nt.device("cpu")
+
+
 @misuse(errors.UnknownNameError, "numtape: there is no 'qqqqqqqq'.")
 def unknown_name_without_a_near_one():
     return nt.qqqqqqqq

@@ -17,6 +17,20 @@ int64: Dtype = np.dtype(np.int64)
 int32: Dtype = np.dtype(np.int32)
 bool_: Dtype = np.dtype(np.bool_)
 
+#: Further names of dtypes, as PyTorch has them, and dtypes that are rarely asked for.
+SPELLINGS: dict[str, Dtype] = {
+    "half": float16,
+    "float": float32,
+    "double": float64,
+    "bool": bool_,
+    "int": int32,
+    "long": int64,
+    "short": np.dtype(np.int16),
+    "int8": np.dtype(np.int8),
+    "int16": np.dtype(np.int16),
+    "uint8": np.dtype(np.uint8),
+}
+
 #: Half floats are storage only: arithmetic on them runs in float32.
 HALF_DTYPES = frozenset((float16, bfloat16))
 FLOAT_DTYPES = frozenset((float16, bfloat16, float32, float64))
