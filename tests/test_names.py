@@ -522,7 +522,7 @@ def test_numpys_own_functions_reduce_nothing_for_an_empty_list_of_axes(name):
 def test_every_row_of_the_tables_has_a_test():
     names = re.findall(r"^\| `(\w+)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     tests = [name for name in globals() if name.startswith("test_")]
-    assert len(names) == 40
+    assert len(names) == 41
     assert [name for name in names if not any(test.startswith(f"test_{name}_") for test in tests)] == []
 
 
@@ -555,3 +555,12 @@ def test_the_method_sort_returns_a_copy():
 def test_mean_of_integers_has_the_default_dtype():
     for function in (nt.mean, nt.var, lambda x: x / x):
         assert function(nt.tensor([1, 2])).dtype == np.float32
+
+
+def test_diagonal_is_k():
+    for name in ("triu", "tril", "diag"):
+        assert both(name, diagonal=1).tolist() == both(name, k=1).tolist()
+    with pytest.raises(nt.errors.OperandError, match="argument 'k' was given twice, the second time as 'diagonal'"):
+        nt.triu(nt.ones(2, 2), k=1, diagonal=1)
+    with pytest.raises(nt.errors.OperandError, match="there is no argument 'diagonal'"):
+        nt.flatten(nt.ones(2, 2), diagonal=1)
