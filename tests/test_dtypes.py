@@ -282,3 +282,26 @@ def test_a_recorded_write_of_the_other_half_dtype_has_its_gradient(target, sourc
     y.sum().backward()
     assert b.grad.dtype == b.dtype
     assert b.grad.tolist() == [0.0, 2.0, 2.0]
+
+
+def test_integers_fill_their_dtype_and_what_has_a_dtype_wraps_around():
+    assert nt.tensor([-128, 127], dtype="int8").tolist() == [-128, 127]
+    assert nt.tensor([2.7, True], dtype="int8").tolist() == [2, 1]
+    assert nt.tensor([2**64 - 1], dtype="uint64").tolist() == [2**64 - 1]
+    assert nt.tensor(np.array([300]), dtype="uint8").tolist() == [44]
+    assert nt.tensor([np.int64(300)], dtype="uint8").tolist() == [44]
+    assert nt.tensor([300]).astype("uint8").tolist() == [44]
+    drawn = nt.randint(-128, 128, (2000,), dtype="int8", rng=0)
+    assert (drawn.min().item(), drawn.max().item()) == (-128, 127)
+    assert len(set(nt.randint(-(2**63), 2**63, (9,), rng=0).tolist())) == 9
+    assert nt.randint(2**64 - 1, 2**64, (1,), dtype="uint64").tolist() == [2**64 - 1]
+    assert nt.permutation(128, dtype="int8").max().item() == 127
+    assert nt.permutation(0, dtype="int8").shape == (0,)
+
+
+def test_masked_fill_keeps_the_dtype_of_integers():
+    mask = np.array([True, False])
+    for dtype in ("int32", "uint8", "bool"):
+        filled = nt.ones(2, dtype=dtype).masked_fill(mask, nt.tensor(0))
+        assert filled.dtype == dtype
+        assert filled.tolist() == [0, 1]

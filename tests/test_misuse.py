@@ -648,6 +648,42 @@ def randint_with_float_bounds():
     nt.randint(0.5, 3.5)
 
 
+@misuse(errors.ArgumentError, "randint: Python integer 299 out of bounds for int8; use a wider dtype, or a float one.")
+def randint_beyond_its_dtype():
+    nt.randint(0, 300, (2,), dtype="int8")
+
+
+@misuse(
+    errors.ArgumentError,
+    "permutation: Python integer 299 out of bounds for int8; use a wider dtype, or a float one.",
+)
+def permutation_beyond_its_dtype():
+    nt.permutation(300, dtype="int8")
+
+
+@misuse(errors.ArgumentError, "tensor: Python integer 300 out of bounds for int8; use a wider dtype, or a float one.")
+def tensor_beyond_its_dtype():
+    nt.tensor([1, 300], dtype="int8")
+
+
+@misuse(errors.ArgumentError, "tensor: cannot convert float NaN to integer; use a wider dtype, or a float one.")
+def nan_as_an_integer():
+    nt.tensor([math.nan], dtype="int64")
+
+
+@misuse(errors.ArgumentError, "full: Python integer 300 out of bounds for uint8; use a wider dtype, or a float one.")
+def full_beyond_its_dtype():
+    nt.full((2,), 300, dtype="uint8")
+
+
+@misuse(
+    errors.ArgumentError,
+    "full_like: Python integer -1 out of bounds for uint8; use a wider dtype, or a float one.",
+)
+def full_like_beyond_its_dtype():
+    nt.full_like(nt.zeros(2, dtype="uint8"), -1)
+
+
 @misuse(errors.DtypeError, "randint: draws integers, but dtype is float32; use uniform, or astype().")
 def randint_of_a_float_dtype():
     nt.randint(0, 3, (2,), dtype="float32")
@@ -2200,6 +2236,19 @@ def name_that_is_no_text():
 @misuse(errors.UnknownNameError, "numtape: there is no 'sotfmax'. Did you mean nt.softmax?")
 def unknown_name():
     return nt.sotfmax
+
+
+@misuse(
+    errors.UnknownNameError,
+    "numtape: there is no 'asarray'. Did you mean nt.tensor, which copies, or nt.from_numpy, which does not?",
+)
+def name_of_another_library():
+    return nt.asarray
+
+
+@misuse(errors.UnknownNameError, "numtape: there is no 'device'. There is one device, the string \"cpu\".")
+def devices_as_objects():
+    return nt.device("cpu")
 
 
 @misuse(errors.UnknownNameError, "numtape: there is no 'qqqqqqqq'.")

@@ -86,6 +86,50 @@ def test_getitem_of_one_element_can_become_a_variable():
     assert element.item() == 7.0
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x[0, 0].reshape(1),
+        lambda x: x[0, 0][None],
+        lambda x: x[0, 0].flatten(),
+        lambda x: x.diagonal(),
+        lambda x: nt.diag(x),
+        lambda x: nt.einsum("ii->i", x),
+        lambda x: x.expand(2, 2),
+        lambda x: x[0, :1].expand(3),
+    ],
+)
+def test_a_variable_made_of_memory_that_cannot_be_written_has_its_own(make):
+    x = nt.ones(2, 2)
+    w = make(x).requires_grad_()
+    optimizer = nt.optim.SGD([w], lr=0.25)
+    (w * w).sum().backward()
+    optimizer.step()
+    assert w.tolist() == nt.full(w.shape, 0.5).tolist()
+    watched = nt.Tape().watch(make(x))
+    module = nt.nn.Module()
+    module.register_buffer("scale", make(x))
+    with nt.no_grad():
+        watched.mul_(2.0)
+        module.scale.add_(1.0)
+    assert watched.tolist() == module.scale.tolist() == nt.full(w.shape, 2.0).tolist()
+    assert x.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_a_variable_with_memory_of_its_own_knows_what_was_written_before_only():
+    x, w = nt.eye(2), nt.ones(2, requires_grad=True)
+    diagonal = x.diagonal()
+    early = (w * diagonal).sum()
+    x *= 2.0
+    diagonal.requires_grad_()
+    with pytest.raises(nt.errors.OverwrittenError):
+        early.backward()
+    late = (w * diagonal).sum()
+    x *= 2.0
+    late.backward()
+    assert w.grad.tolist() == [2.0, 2.0]
+
+
 def test_getitem_of_one_element_can_begin_a_sum():
     def total(x):
         found = x[0]
@@ -478,7 +522,7 @@ def test_numpys_own_functions_reduce_nothing_for_an_empty_list_of_axes(name):
 def test_every_row_of_the_tables_has_a_test():
     names = re.findall(r"^\| `(\w+)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     tests = [name for name in globals() if name.startswith("test_")]
-    assert len(names) == 40
+    assert len(names) == 41
     assert [name for name in names if not any(test.startswith(f"test_{name}_") for test in tests)] == []
 
 
@@ -511,3 +555,12 @@ def test_the_method_sort_returns_a_copy():
 def test_mean_of_integers_has_the_default_dtype():
     for function in (nt.mean, nt.var, lambda x: x / x):
         assert function(nt.tensor([1, 2])).dtype == np.float32
+
+
+def test_diagonal_is_k():
+    for name in ("triu", "tril", "diag"):
+        assert both(name, diagonal=1).tolist() == both(name, k=1).tolist()
+    with pytest.raises(nt.errors.OperandError, match="argument 'k' was given twice, the second time as 'diagonal'"):
+        nt.triu(nt.ones(2, 2), k=1, diagonal=1)
+    with pytest.raises(nt.errors.OperandError, match="there is no argument 'diagonal'"):
+        nt.flatten(nt.ones(2, 2), diagonal=1)

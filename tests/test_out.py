@@ -121,3 +121,18 @@ def test_a_result_is_broadcast_to_a_larger_array():
     out = np.ones((2, 3))
     assert nt.exp(np.zeros((1, 3)), out=out) is out
     assert nt.add(np.zeros(3), 1.0, out=out).tolist() == np.ones((2, 3)).tolist()
+
+
+@pytest.mark.filterwarnings("ignore:'where' used without 'out'")
+def test_what_a_ufunc_computes_in_part_has_the_dtype_of_the_whole():
+    mask, large = np.array([True, False]), np.array([2**31 + 1, 2])
+    for ufunc in (np.add, np.maximum, np.floor_divide, np.bitwise_and, np.greater, np.equal, np.logical_and):
+        part, whole = ufunc(nt.tensor(large), 1, where=mask), ufunc(large, 1)
+        assert part.dtype == whole.dtype
+        assert part.tolist() == [whole[0].item(), 0]
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        x = nt.ones(2, dtype=dtype)
+        assert np.isnan(x, where=mask).dtype == bool
+        assert np.exp(x, where=mask).dtype == nt.exp(x).dtype
+    for dtype in ("int8", "uint8"):
+        assert np.add(nt.ones(2, dtype=dtype), 1, where=mask).dtype == dtype

@@ -151,6 +151,30 @@ def test_methods_of_ported_scripts():
         nt.ones(1, 2, 3).t()
 
 
+def test_names_of_dtypes_and_numbers_in_ported_scripts():
+    assert (nt.half, nt.float, nt.double) == (nt.float16, nt.float32, nt.float64)
+    assert (nt.bool, nt.int, nt.long, nt.short) == (nt.bool_, nt.int32, nt.int64, nt.int16)
+    assert nt.tensor([1, 255], dtype=nt.uint8).dtype == "uint8"
+    assert nt.tensor([1.0]).to(nt.int8).dtype == "int8"
+    assert (nt.pi, nt.e, nt.inf, nt.newaxis) == (np.pi, np.e, np.inf, None)
+    assert np.isnan(nt.nan)
+    assert {"long", "pi"} <= set(dir(nt))
+    names = {}
+    exec("from numtape import *", names)
+    assert "float" not in names
+
+
+def test_copies_and_scatters_of_ported_scripts():
+    x = nt.ones(2)
+    assert x.to("cpu") is x.to(nt.float32) is x
+    assert x.to("cpu", copy=True) is not x
+    assert x.to(nt.float64, copy=True).dtype == x.type_as(nt.zeros(1, dtype="float64")).dtype == nt.float64
+    rows, w = nt.tensor([[0], [2]]), nt.tensor([[2.0], [3.0]], requires_grad=True)
+    assert nt.zeros(2, 3).scatter_(1, rows, 1.0).tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    (nt.ones(2, 3).scatter_(1, rows, w) * nt.ones(2, 3).scatter_add_(1, rows, w)).sum().backward()
+    assert w.grad.tolist() == [[5.0], [7.0]]
+
+
 def test_devices_are_taken_and_checked():
     assert nt.tensor([1.0], device="cpu").to("cpu", non_blocking=True).cpu().tolist() == [1.0]
     assert nt.ones(2).to("cpu", nt.float64).dtype == nt.float64

@@ -7,7 +7,7 @@ import pytest
 
 import numtape as nt
 from numtape.core.record import Record
-from numtape.errors import LeafWriteError, OverwrittenError
+from numtape.errors import LeafWriteError, LeavesTapeError, OperandError, OverwrittenError, UnsupportedError
 
 
 def leaf(*values):
@@ -45,6 +45,83 @@ def test_a_view_of_a_base_that_took_a_tracked_write_is_stale():
     base[:] = w
     with pytest.raises(OverwrittenError):
         row.sum()
+
+
+def stale_view():
+    base = nt.zeros(3, dtype="float64")
+    row = base[:]
+    base[:] = leaf(1.0, 2.0, 3.0) * 2.0
+    return row
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda row: row.mul_(1.5),
+        lambda row: row.__setitem__(0, 5.0),
+        lambda row: row[:2].add_(1.0),
+        lambda row: np.add.at(row, [0], 1.0),
+        lambda row: np.put(row, [0], 1.0),
+        lambda row: np.nextafter(nt.ones(3), 2.0, out=row, where=[True, False, False]),
+    ],
+)
+def test_no_write_that_is_not_recorded_makes_a_stale_view_usable(write):
+    row = stale_view()
+    with nt.no_grad():
+        write(row)
+    with pytest.raises(OverwrittenError, match="through another view"):
+        (row * row).sum()
+
+
+def test_a_stale_view_that_was_written_says_so():
+    row = stale_view()
+    with nt.no_grad():
+        row.mul_(1.5)
+    with pytest.raises(OverwrittenError, match=r"through another view, before it was written itself at .*mul_"):
+        row.sum()
+
+
+@pytest.mark.parametrize(
+    ("write", "arguments"),
+    [
+        (np.put, ([0], 1.0)),
+        (np.place, ([True, False, False], [1.0])),
+        (np.putmask, ([True, False, False], 1.0)),
+        (np.put_along_axis, (np.array([0]), 1.0, 0)),
+        (np.add.at, ([0], 1.0)),
+        (np.i0, ()),
+    ],
+)
+def test_a_stale_view_is_tracked_for_numpy_functions_without_an_op(write, arguments):
+    with pytest.raises(UnsupportedError, match="an operand is tracked"):
+        write(stale_view(), *arguments)
+
+
+def test_a_stale_view_leaves_the_tape_by_explicit_exits_only():
+    row, array = stale_view(), np.zeros(3)
+    with pytest.raises(LeavesTapeError):
+        np.asarray(row)
+    with pytest.raises(LeavesTapeError):
+        array[:] = row
+    with pytest.raises(OperandError, match="out is an array"):
+        np.add(row, 1.0, out=array)
+    assert row.numpy().tolist() == row.detach().tolist() == row.tolist() == [2.0, 4.0, 6.0]
+
+
+def test_a_stale_view_that_is_overwritten_as_a_whole_can_be_used():
+    row = stale_view()
+    np.add(np.ones(3), 1.0, out=row)
+    assert (row * row).sum().item() == 12.0
+
+
+def test_views_without_recorded_writes_take_what_no_grad_writes():
+    w, base = leaf(1.0, 1.0, 1.0), nt.zeros(3, dtype="float64")
+    row = base[:]
+    with nt.no_grad():
+        base += 1.0
+        row.mul_(3.0)
+    (row * base * w).sum().backward()
+    assert w.grad.tolist() == [9.0, 9.0, 9.0]
 
 
 @pytest.mark.parametrize("cut", [lambda y: y.detach(), nt.stop_gradient, lambda y: y.tensor()])

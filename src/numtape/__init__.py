@@ -2,6 +2,7 @@
 
 __version__ = "0.1.0"
 
+import math as _math
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -35,6 +36,7 @@ from .creation import ones_like as ones_like
 from .creation import tensor as tensor
 from .creation import zeros as zeros
 from .creation import zeros_like as zeros_like
+from .dtypes import SPELLINGS as _SPELLINGS
 from .dtypes import bfloat16 as bfloat16
 from .dtypes import bool_ as bool_
 from .dtypes import default_dtype as default_dtype
@@ -192,13 +194,28 @@ _PACKAGES = frozenset(
     ("accumulation", "data", "gradient_clipping", "implicit", "interop", "nn", "optim", "train", "uncertainty")
 )
 
+#: Dtypes and numbers by the names that PyTorch and NumPy have for them; ``import *`` leaves Python's own alone.
+_CONSTANTS = {**_SPELLINGS, "pi": _math.pi, "e": _math.e, "inf": _math.inf, "nan": _math.nan, "newaxis": None}
+
 #: Names of other libraries, and what to write instead.
 _ELSEWHERE = {
-    "amp": "autocast, or nt.GradScaler",
-    "autograd": "grad(f)(x), which can itself be differentiated",
-    "jacfwd": 'jacobian(f, mode="forward")',
-    "jacrev": 'jacobian(f, mode="reverse")',
-    "randperm": "permutation",
+    "FloatTensor": 'Did you mean nt.tensor(data, dtype="float32")?',
+    "LongTensor": 'Did you mean nt.tensor(data, dtype="int64")?',
+    "Variable": "Did you mean nt.tensor(data, requires_grad=True)?",
+    "amp": "Did you mean nt.autocast, or nt.GradScaler?",
+    "array": "Did you mean nt.tensor?",
+    "as_tensor": "Did you mean nt.tensor, which copies, or nt.from_numpy, which does not?",
+    "asarray": "Did you mean nt.tensor, which copies, or nt.from_numpy, which does not?",
+    "autograd": "Did you mean nt.grad(f)(x), which can itself be differentiated?",
+    "backends": 'There is one device, the string "cpu".',
+    "cuda": 'There is one device, the string "cpu".',
+    "device": 'There is one device, the string "cpu".',
+    "inference_mode": "Did you mean nt.no_grad?",
+    "is_tensor": "Did you mean isinstance(x, nt.Tensor)?",
+    "jacfwd": 'Did you mean nt.jacobian(f, mode="forward")?',
+    "jacrev": 'Did you mean nt.jacobian(f, mode="reverse")?',
+    "randperm": "Did you mean nt.permutation?",
+    "size": "Did you mean x.size, or x.shape?",
 }
 
 TrackedTensor = Tensor
@@ -210,6 +227,8 @@ def __getattr__(name: str) -> _Any:
     """Return an op by any of its spellings, or what is loaded late; `dir` lists them all."""
     if name in _public:
         return _public[name]
+    if name in _CONSTANTS:
+        return _CONSTANTS[name]
     from importlib import import_module
 
     if name in _LAZY:
@@ -223,4 +242,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_public, *_LAZY, *_PACKAGES})
+    return sorted({*globals(), *_public, *_CONSTANTS, *_LAZY, *_PACKAGES})

@@ -16,7 +16,9 @@ class ConversionMembers(Value):
 
     __slots__ = ()
 
-    def to(self, *target: Any, dtype: Any = None, device: Any = None, non_blocking: Any = False) -> Self:
+    def to(
+        self, *target: Any, dtype: Any = None, device: Any = None, non_blocking: Any = False, copy: Any = False
+    ) -> Self:
         """Return the tensor in another dtype, or itself for the device "cpu" and for its own dtype.
 
         Args:
@@ -24,6 +26,7 @@ class ConversionMembers(Value):
             dtype: a dtype, in place of `target` or beside a device.
             device: "cpu", the only one.
             non_blocking: accepted for PyTorch's sake.
+            copy: whether to return a copy instead of the tensor itself.
         """
         for each in (*filter(is_device, target), device):
             check_device("to", each)
@@ -35,7 +38,11 @@ class ConversionMembers(Value):
             if wanted != self.dtype:
                 cast: Self = ops.cast(self, wanted)
                 return cast
-        return self
+        return ops.clone(self) if copy else self
+
+    def type_as(self, other: Any) -> Self:
+        """Return the tensor in the dtype of another one."""
+        return self.to(other.dtype)
 
     def cpu(self) -> Self:
         """Return the tensor itself: there is no other device."""

@@ -11,7 +11,7 @@ from .core.declare import numpy_faces
 from .core.value import Value, wrap
 from .counts import is_count
 from .devices import check_device
-from .dtypes import as_dtype, check_supported, default_dtype, float_beside, plain_array
+from .dtypes import as_dtype, as_integers, check_supported, default_dtype, float_beside, plain_array
 from .errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
 from .ops.casting import cast, clone
 from .ops.joining import stack
@@ -44,7 +44,9 @@ def _array(name: str, data: Any, dtype: DtypeLike) -> NDArray:
                 "numbers and have equal lengths at each depth."
             ) from error
         if dtype is not None:
-            array = _checked(name, data, array).astype(as_dtype(dtype))
+            _checked(name, data, array)
+            chosen = as_dtype(dtype)
+            array = as_integers(name, data, chosen) if chosen.kind in "iu" else array.astype(chosen)
         elif array.dtype.kind == "f" and not _has_dtype(data):
             array = array.astype(default_dtype())
     return _checked(name, data, array)

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from ._typing import Dtype, DtypeLike, NDArray
-from .errors import DtypeError, OperandError
+from .errors import ArgumentError, DtypeError, OperandError
 
 float16: Dtype = np.dtype(np.float16)
 bfloat16: Dtype = np.dtype(ml_dtypes.bfloat16)
@@ -16,6 +16,20 @@ float64: Dtype = np.dtype(np.float64)
 int64: Dtype = np.dtype(np.int64)
 int32: Dtype = np.dtype(np.int32)
 bool_: Dtype = np.dtype(np.bool_)
+
+#: Further names of dtypes, as PyTorch has them, and dtypes that are rarely asked for.
+SPELLINGS: dict[str, Dtype] = {
+    "half": float16,
+    "float": float32,
+    "double": float64,
+    "bool": bool_,
+    "int": int32,
+    "long": int64,
+    "short": np.dtype(np.int16),
+    "int8": np.dtype(np.int8),
+    "int16": np.dtype(np.int16),
+    "uint8": np.dtype(np.uint8),
+}
 
 #: Half floats are storage only: arithmetic on them runs in float32.
 HALF_DTYPES = frozenset((float16, bfloat16))
@@ -113,6 +127,17 @@ def plain_array(what: str, array: NDArray) -> NDArray:
 def is_float(dtype: Dtype) -> bool:
     """Say whether values of `dtype` can have derivatives."""
     return dtype in FLOAT_DTYPES
+
+
+def as_integers(name: str, data: Any, dtype: Dtype) -> NDArray:
+    """Return Python numbers, or lists of them, as an array of integers; raise for `name` if one is out of range.
+
+    What has a dtype already, also inside of lists, wraps around as in NumPy.
+    """
+    try:
+        return np.array(data, dtype)
+    except (OverflowError, ValueError) as error:
+        raise ArgumentError(f"{name}: {error}; use a wider dtype, or a float one.") from error
 
 
 def can_store(source: Dtype, target: Dtype) -> bool:

@@ -19,7 +19,7 @@ from .core.context import current
 from .core.declare import numpy_faces, public
 from .core.inplace import write_op
 from .core.value import Value, wrap
-from .core.write import check_writable, link_version, mark_written
+from .core.write import check_writable, link_version, mark_unrecorded
 from .dtypes import FLOAT_DTYPES, HALF_DTYPES
 from .errors import ArgumentError, LeavesTapeError, NumtapeError, UnsupportedError
 from .kernels.half_sums import rounded
@@ -82,8 +82,9 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
     target = out[0] if isinstance(out, tuple) else out
     select: Any = public["where"]
     if target is None:
-        # NumPy leaves what is not computed uninitialised; zero is a value that can be relied upon.
-        return select(where, result, 0.0)
+        # NumPy leaves what is not computed uninitialised; zero is a value that can be relied upon. False is that of
+        # every dtype.
+        return select(where, result, False)
     return write_op(target, select.op, (where, result, target))
 
 
@@ -231,7 +232,7 @@ def _fall_back(
     else:
         result = function(*args, **kwargs)
     for target in written:
-        mark_written(target, target.node)
+        mark_unrecorded(target)
     return tree.map(lambda x: _wrapped(x, operands) if _is_supported(x) else x, result)
 
 

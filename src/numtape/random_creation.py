@@ -9,7 +9,7 @@ from ._typing import DtypeLike, Shape
 from .core.stream import stream_of
 from .creation import finished, given_count, given_dtype, given_number, given_shape, shape_and_dtype
 from .devices import check_device
-from .dtypes import as_dtype
+from .dtypes import as_dtype, as_integers
 from .errors import ArgumentError, DtypeError, OperandError
 from .kernels import random as kernels
 from .tensors import Tensor
@@ -206,6 +206,8 @@ def randint(
         raise ArgumentError(f"randint: low is {low} and high is {high}; high must be larger.")
     if as_dtype(dtype).kind not in "iu":
         raise DtypeError(f"randint: draws integers, but dtype is {as_dtype(dtype)}; use uniform, or astype().")
+    for bound in (low, high - 1):
+        as_integers("randint", int(bound), as_dtype(dtype))
     size = _shape("randint", lengths or (shape,), size)
     key, counter = stream_of(rng).take(math.prod(size))
     return finished(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), requires_grad, name)
@@ -227,6 +229,9 @@ def permutation(
         [0, 1, 2, 3]
     """
     check_device("permutation", device)
-    key, counter = stream_of(rng).take(given_count("permutation", "n", n))
-    drawn = kernels.permutation(key, counter, n).astype(as_dtype(dtype), copy=False)
+    count, chosen = given_count("permutation", "n", n), as_dtype(dtype)
+    if chosen.kind in "iu" and count:
+        as_integers("permutation", count - 1, chosen)
+    key, counter = stream_of(rng).take(count)
+    drawn = kernels.permutation(key, counter, count).astype(chosen, copy=False)
     return finished(drawn, requires_grad, name)

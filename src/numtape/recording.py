@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from . import tree
 from .core.binding import as_kind
 from .core.context import Scope, casting, change, current, entered
-from .core.gradients import describe_exit
+from .core.gradients import describe_exit, is_leaf
 from .core.record import Record
 from .core.tape import RecordingTape
-from .core.value import Value
+from .core.value import Value, make_writable
 from .dtypes import is_float
 from .errors import ArgumentError, ClosedError, DtypeError, GradientError, OperandError, TapeConsumedError
 from .insight import summary as summaries
@@ -204,6 +204,8 @@ class Recording:
                 raise OperandError(f"watch: wants tensors, not {type(leaf).__name__}; make one with nt.tensor(...).")
             if not is_float(leaf.dtype):
                 raise DtypeError(f"watch: a tensor of {leaf.dtype} has no derivative; use astype(nt.float32).")
+            if is_leaf(leaf):
+                make_writable(leaf)
             self._tape.watch(leaf)
         return given[0] if len(given) == 1 else given
 

@@ -14,13 +14,13 @@ def suggesting(package: str, elsewhere: Mapping[str, str] = MappingProxyType({})
 
     Args:
         package: the full name of the package.
-        elsewhere: names of other libraries, and what to write here.
+        elsewhere: names of other libraries, each with a sentence that says what to write here.
     """
 
     def missing(name: str) -> NoReturn:
         known = [] if name.startswith("_") else [each for each in dir(sys.modules[package]) if not each.startswith("_")]
-        found = [elsewhere[name]] if name in elsewhere else difflib.get_close_matches(name, known, n=1)
-        repair = f" Did you mean {package.replace('numtape', 'nt', 1)}.{found[0]}?" if found else ""
-        raise UnknownNameError(f"{package}: there is no {name!r}.{repair}")
+        found = difflib.get_close_matches(name, known, n=1)
+        near = f"Did you mean {package.replace('numtape', 'nt', 1)}.{found[0]}?" if found else ""
+        raise UnknownNameError(f"{package}: there is no {name!r}. {elsewhere.get(name, near)}".rstrip())
 
     return missing

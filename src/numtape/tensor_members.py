@@ -234,6 +234,8 @@ class Members(Value):
                     "requires_grad: this tensor was computed from tracked ones, so it stays tracked; use detach()."
                 )
             return self
+        if flag:
+            make_writable(self)
         extras_of(self).requires_grad = bool(flag)
         update_node(self)
         return self

@@ -54,6 +54,14 @@ class WritingMembers(Value):
         """Write a number where a mask holds."""
         return self.copy_(ops.masked_fill(self, mask, value))
 
+    def scatter_(self, dim: int, index: Any, src: Any) -> Self:
+        """Write elements of `src`, or one number, where an index points along an axis."""
+        return self.copy_(ops.scatter(self, dim, index, src))
+
+    def scatter_add_(self, dim: int, index: Any, src: Any) -> Self:
+        """Add elements of `src`, or one number, where an index points along an axis."""
+        return self.copy_(ops.scatter_add(self, dim, index, src))
+
     def _write(self, face: Any, other: Any) -> Self:
         written: Self = write_op(self, face.op, (self, other))
         return written

@@ -75,6 +75,17 @@ def test_cosine_similarity_of_zeros_is_zero():
     np.testing.assert_allclose(out, [np.sqrt(0.5), 0.0], rtol=1e-12)
 
 
+def test_cosine_similarity_broadcasts_before_it_takes_norms():
+    np.testing.assert_allclose(F.cosine_similarity(np.ones((3, 4)), np.ones((1, 4)), dim=0), np.ones(4), rtol=1e-12)
+    np.testing.assert_allclose(F.cosine_similarity(np.ones((5, 3)), [1.0, 1.0, 1.0]), np.ones(5), rtol=1e-12)
+    with pytest.raises(ShapeError) as caught:
+        F.cosine_similarity(np.ones((3, 4)), np.ones((2, 4)))
+    assert str(caught.value) == (
+        "cosine_similarity: x1 has shape (3, 4) and x2 has shape (2, 4); the shapes do not broadcast: from the last "
+        "axis on, lengths must be equal or 1."
+    )
+
+
 def test_devices_and_dtypes_of_layers():
     for make in (
         lambda **k: nn.Linear(2, 2, **k),

@@ -41,6 +41,18 @@ def test_cosines_and_shared_heads():
     for dim in (0, 1, 2, -1):
         wanted = torch.nn.functional.cosine_similarity(torch.tensor(a), torch.tensor(b), dim).numpy()
         np.testing.assert_allclose(F.cosine_similarity(a, b, dim), wanted, rtol=1e-12)
+    for first, second, dim in (((3, 4), (1, 4), 0), ((2, 4), (2, 1), 1), ((2, 3, 3), (3, 3), 1), ((5, 3), (3,), 1)):
+        a, b = rng.normal(size=first), rng.normal(size=second)
+        for x, y in ((a, b), (b, a)):
+            ours = [nt.tensor(v, requires_grad=True) for v in (x, y)]
+            theirs = [torch.tensor(v, requires_grad=True) for v in (x, y)]
+            found = F.cosine_similarity(*ours, dim=dim)
+            wanted = torch.nn.functional.cosine_similarity(*theirs, dim=dim)
+            np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=1e-12)
+            (found * found).sum().backward()
+            (wanted * wanted).sum().backward()
+            for u, v in zip(ours, theirs, strict=True):
+                np.testing.assert_allclose(u.grad.numpy(), v.grad.numpy(), rtol=1e-10, atol=1e-12)
     q, k = rng.normal(size=(2, 4, 3, 2)), rng.normal(size=(2, 2, 5, 2))
     wanted = torch.nn.functional.scaled_dot_product_attention(*map(torch.tensor, (q, k, k)), enable_gqa=True).numpy()
     np.testing.assert_allclose(F.scaled_dot_product_attention(q, k, k, enable_gqa=True), wanted, rtol=1e-10)

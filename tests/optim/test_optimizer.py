@@ -476,13 +476,15 @@ def test_what_is_wrong_is_said(make, kind, text):
     assert message(kind, make) == text
 
 
-def test_memory_that_is_read_only_cannot_be_optimized():
+def test_parameters_in_memory_that_is_read_only_get_their_own():
     frozen = np.ones(2)
     frozen.flags.writeable = False
     w = nt.from_numpy(frozen)
-    assert message(OverwrittenError, lambda: optim.SGD([w], lr=0.1).step([np.ones(2)])) == (
-        "step: the parameter's memory is read-only; use clone() to get its own."
-    )
+    optim.SGD([w], lr=0.5).step([np.ones(2)])
+    assert (w.tolist(), frozen.tolist()) == ([0.5, 0.5], [1.0, 1.0])
+    numbers = list(nt.tensor([1.0, 2.0]))
+    optim.SGD(numbers, lr=0.5).step(grads=[np.ones(()), np.ones(())])
+    assert [x.item() for x in numbers] == [0.5, 1.5]
 
 
 def test_what_a_rule_does_wrong_is_said():

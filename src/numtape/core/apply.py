@@ -36,7 +36,7 @@ from ..kernels.memory import keep_freed_memory
 from .context import State, casting, current
 from .op import NON_DIFFERENTIABLE, Facts, Op, Structure, same
 from .record import Record, call_site, is_users, latest, next_index, note, shortened
-from .value import Lifted, Value, Version, wrap
+from .value import Lifted, Value, Version, has_lost_history, wrap
 from .write import link_version, read_stamp
 
 keep_freed_memory()
@@ -166,8 +166,11 @@ def watch_on_use(state: State, value: Value) -> None:
 
 
 def is_tracked(value: Value) -> bool:
-    """Say whether a tensor is tracked where no op would begin to watch it: one that a tape would watch on use is."""
-    if value.node is not None:
+    """Say whether a tensor is tracked where no op would begin to watch it: one that a tape would watch on use is.
+
+    So is one that holds what was written to its memory by a record, although its own name does not lead there.
+    """
+    if value.node is not None or has_lost_history(value):
         return True
     state = current()
     if not (state.watch_all and state.grad and value.dtype in FLOAT_DTYPES):

@@ -17,7 +17,7 @@ from .value import Lifted, Value
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_AXIS_SPELLINGS = {"dim": "axis", "keepdim": "keepdims", "dims": "axis"}
+_SPELLINGS = {"dim": "axis", "keepdim": "keepdims", "dims": "axis", "diagonal": "k"}
 _BOOLS = frozenset((bool, np.bool_))
 
 
@@ -54,7 +54,7 @@ def bind_params(op: Op, args: tuple[Any, ...], given: dict[str, Any]) -> dict[st
     for name, value in given.items():
         spelled = name
         if name not in params:
-            spelled = _AXIS_SPELLINGS.get(name, name)
+            spelled = _SPELLINGS.get(name, name)
             if name in op.arguments:
                 raise OperandError(f"{op.name}: argument {name!r} was given twice.")
             if spelled not in params:
@@ -155,9 +155,9 @@ def as_integer(x: Any) -> int:
     return operator.index(x)
 
 
-def takes_axis(function: Callable[..., Any]) -> bool:
+def has_spellings(function: Callable[..., Any]) -> bool:
     """Say whether a function has an argument that has other spellings."""
-    return not _arguments(function).isdisjoint(_AXIS_SPELLINGS.values())
+    return not _arguments(function).isdisjoint(_SPELLINGS.values())
 
 
 def with_spellings(function: Callable[P, R]) -> Callable[P, R]:
@@ -168,7 +168,7 @@ def with_spellings(function: Callable[P, R]) -> Callable[P, R]:
     names = _arguments(function)
     title = cast(Any, function).__code__.co_name.strip("_")
     kinds = kinds_of(function)
-    has_names = bool(kinds) or takes_axis(function)
+    has_names = bool(kinds) or has_spellings(function)
     code = cast(Any, function).__code__
     # By position: flags, numbers and axes.
     places = [(i, n) for i, n in enumerate(code.co_varnames[: code.co_argcount]) if n in kinds or n == "axis"]
@@ -197,8 +197,8 @@ def _arguments(function: Callable[..., Any]) -> frozenset[str]:
 
 def _respell(title: str, names: frozenset[str], kinds: dict[str, type], kwargs: dict[str, Any]) -> None:
     """Give arguments their own names, and axes their plain form, and check flags and numbers."""
-    for name in [name for name in kwargs if name in _AXIS_SPELLINGS and name not in names]:
-        spelled = _AXIS_SPELLINGS[name]
+    for name in [name for name in kwargs if name not in names and _SPELLINGS.get(name) in names]:
+        spelled = _SPELLINGS[name]
         if spelled in kwargs:
             raise OperandError(f"{title}: argument {spelled!r} was given twice, the second time as {name!r}.")
         kwargs[spelled] = kwargs.pop(name)

@@ -25,7 +25,7 @@ from ..dtypes import HALF_DTYPES, float32, float64, float_beside, promote, widen
 from ..errors import ArgumentError, OperandError
 from . import batching
 from .apply import apply
-from .binding import bind_params, fill_operands, take_out, takes_axis, with_spellings
+from .binding import bind_params, fill_operands, has_spellings, take_out, with_spellings
 from .context import casting, current, peek
 from .faces import binary, single, unary
 from .inplace import write_op
@@ -212,7 +212,7 @@ def face_of(op_face: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         # Among these are the shortest ways to ops, such as getitem: a wrapper would be a tenth of their time.
-        face = with_spellings(function) if takes_axis(function) or kinds_of(function) else function
+        face = with_spellings(function) if has_spellings(function) or kinds_of(function) else function
         cast(Any, face).op = op
         _expose(op, face)
         return face

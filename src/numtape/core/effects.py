@@ -14,7 +14,7 @@ from .context import current
 from .record import Record, note
 from .stream import Stream, thread_stream
 from .value import Value, array_of
-from .write import mark_written
+from .write import mark_unrecorded
 
 
 class effects:
@@ -78,7 +78,7 @@ class Update(NamedTuple):
         if statistic is not None:
             array_of(statistic)[...] = self.before
             if isinstance(statistic, Value):
-                mark_written(statistic, statistic.node)
+                mark_unrecorded(statistic)
 
 
 def note_updates(result: Any, updates: Iterable[Update]) -> None:

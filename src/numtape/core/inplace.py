@@ -11,7 +11,7 @@ from .context import current
 from .op import Op
 from .record import Record, note
 from .value import Value, single_array, wrap
-from .write import check_writable, mark_written, read_stamp
+from .write import check_writable, mark_unrecorded, mark_written, read_stamp
 
 
 def write_op(target: Any, op: Op, operands: tuple[Any, ...], params: dict[str, Any] | None = None) -> Any:
@@ -85,7 +85,7 @@ def write_part(
     # A store that fails leaves no trace: the record comes after it, with the links of before.
     store()
     if not state.grad:
-        mark_written(target, target.node)
+        mark_unrecorded(target)
     elif not needs:
         mark_written(target, None)
     else:

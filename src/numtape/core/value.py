@@ -1,5 +1,6 @@
 """What a tensor stores: an array, the node that made it, a version shared with its views, and rarely used extras."""
 
+import copy
 import itertools
 from collections.abc import Sequence
 from types import CodeType
@@ -42,6 +43,12 @@ class Version:
         self.recorded = 0
         #: A weak reference to the leaf whose memory this is, if a view of it was taken.
         self.leaf: Any = None
+
+    def parted(self) -> "Version":
+        """Return the version of a copy: whoever read the buffer before it was made notices the same writes."""
+        made = copy.copy(self)
+        made.leaf = None
+        return made
 
 
 #: A buffer's version and the count at which somebody last knew it to hold his value.
@@ -208,10 +215,13 @@ def update_node(value: Value) -> None:
     """Make a leaf's node agree with its extras: tracked while it requires a gradient or some tape watches it."""
     extras = extras_of(value)
     value.node = LEAF if extras.requires_grad or extras.watchers else None
-    if value.node is LEAF:
-        make_writable(value)
     if extras.since is None:
         extras.since = 0
+
+
+def has_lost_history(value: Value) -> bool:
+    """Say whether a recorded write through another name changed what a value without a record holds."""
+    return value.version is not None and value.version[0].recorded > value.version[1]
 
 
 def is_element(value: Value) -> bool:
@@ -221,6 +231,11 @@ def is_element(value: Value) -> bool:
 
 
 def make_writable(value: Value) -> None:
-    """Give an element memory of its own that can be written: it is to be a variable from now on."""
-    if is_element(value):
-        value.array = value.array.copy()
+    """Give a value memory of its own if it cannot be written: it is to be a variable from now on."""
+    array = getattr(value, "array", None)  # Of a lifted one there is none.
+    if array is None or array.flags.writeable:
+        return
+    value.array = array.copy()
+    if value.version is not None:
+        version, stamp = value.version
+        value.version = (version.parted(), stamp)

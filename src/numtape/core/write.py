@@ -5,17 +5,18 @@ Invariants:
 - A record's value is valid while its stamp equals its buffer's count; each recorded write makes a new record for the
   tensor it went through, with a new stamp, and so leaves every older name of the buffer behind.
 - A name without history may be used after writes that were not recorded: it takes the new contents, and the record
-  that reads it remembers the count in its notes. After a recorded write through another name it has lost history.
+  that reads it remembers the count in its notes. After a recorded write through another name it has lost history: it
+  counts as tracked, and no write that is not recorded gives it a history back.
 """
 
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import LeafWriteError, OverwrittenError
 from .context import current, settle
 from .record import Record, call_site, describe_site, note
-from .value import LEAF, Stamp, Value, Version, is_element
+from .value import LEAF, Stamp, Value, Version, has_lost_history, is_element
 
 if TYPE_CHECKING:
     from .op import Op
@@ -61,11 +62,15 @@ def read_stamp(op: "Op", value: Value) -> int:
     assert value.version is not None
     version, stamp = value.version
     if version.count != stamp:
-        if type(value.node) is Record or version.recorded > stamp:
+        has_history = type(value.node) is Record
+        if has_history or has_lost_history(value):
             made = f"computed at {value.node.site}" if type(value.node) is Record else "made without history"
             how, repair = "through another view", "through the tensor itself (x[0, 1] = v instead of x[0][1] = v)"
             if version.writer() is value:
-                how, repair = "without being recorded", "outside of no_grad"
+                if has_history:
+                    how, repair = "without being recorded", "outside of no_grad"
+                else:
+                    how = "through another view, before it was written itself"
             raise OverwrittenError(
                 f"{op.name}: this tensor was {made} and its memory was overwritten {how} at "
                 f"{describe_site(version.code, version.lasti)}; its history no longer tells its contents. Write "
@@ -118,24 +123,36 @@ def check_writable(name: str, target: Value, is_recording: bool) -> None:
         raise OverwrittenError(f"{name}: the tensor's memory is read-only; use clone() to get memory of its own.")
 
 
-def mark_written(target: Value, node: Any) -> None:
+def mark_written(target: Value, node: Record | None) -> None:
     """Note that the contents of `target` changed and make `node` its history; older names of the buffer are stale.
 
-    `node` is the record of the write, None if the new contents depend on nothing tracked, or the target's own node
-    if the write is not recorded.
+    `node` is the record of the write, or None if the new contents depend on nothing tracked.
     """
+    version = _count_write(target)
+    before = target.node
+    target.node = node
+    target.version = (version, version.count)
+    if node is not None:
+        node.version = target.version
+        version.recorded = version.count
+        if type(before) is Record and before.notes is not None and before.notes.retained is not None:
+            note(node).retained, before.notes.retained = before.notes.retained, None
+
+
+def mark_unrecorded(target: Value) -> None:
+    """Note that the contents of `target` changed behind the tape's back: one without history takes the new ones.
+
+    Any other is stale from now on, like every other name of the buffer.
+    """
+    is_stale = type(target.node) is Record or has_lost_history(target)
+    version = _count_write(target)
+    if not is_stale:
+        target.version = (version, version.count)
+
+
+def _count_write(target: Value) -> Version:
     version = version_of(target)
     version.count += 1
     version.code, version.lasti = call_site(sys._getframe())
     version.writer = weakref.ref(target)
-    before = target.node
-    if type(node) is Record:
-        if node is before:
-            return  # Written behind the tape's back: the target is stale like every other name.
-        version.recorded = version.count
-        if type(before) is Record and before.notes is not None and before.notes.retained is not None:
-            note(node).retained, before.notes.retained = before.notes.retained, None
-    target.node = node
-    target.version = (version, version.count)
-    if type(node) is Record:
-        node.version = target.version
+    return version

@@ -85,8 +85,11 @@ def normal(key: int, counter: int, shape: tuple[int, ...]) -> NDArray:
 def integers(key: int, counter: int, shape: tuple[int, ...], low: int, high: int, dtype: Dtype) -> NDArray:
     """Return integers in [low, high); the bias of the remainder is below (high - low) / 2**64."""
     count = math.prod(shape)
-    drawn = words(key, counter, count) % np.uint64(high - low)
-    return (drawn.astype(np.int64) + low).astype(dtype).reshape(shape)
+    drawn = words(key, counter, count)
+    if high - low < 2**64:
+        drawn %= np.uint64(high - low)
+    # Both wrap around at 2**64, and so back to negative numbers.
+    return (drawn + np.uint64(low % 2**64)).astype(dtype).reshape(shape)
 
 
 def permutation(key: int, counter: int, count: int) -> NDArray:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._typing import DtypeLike
 from ..core.value import Value
-from ..core.write import mark_written
+from ..core.write import mark_unrecorded
 from ..devices import check_device, is_device
 from ..dtypes import HALF_DTYPES, as_dtype, float32, is_float
 from ..errors import DtypeError
@@ -38,6 +38,6 @@ def _cast(value: Any, dtype: Any) -> None:
     grad = value.grad
     value.array = value.array.astype(dtype)
     # A graph that has read the old contents must notice.
-    mark_written(value, value.node)
+    mark_unrecorded(value)
     if grad is not None:
         value.grad = grad.array.astype(dtype)

@@ -12,6 +12,7 @@ from .._typing import Array, DtypeLike
 from ..core.binding import as_kind
 from ..core.declare import rounded_once
 from ..errors import ArgumentError
+from ..ops.shapes import as_arrays, common_shape
 from ..ops.windows import check_pooling, check_rank
 from .checks import check_absent, per_axis
 
@@ -256,9 +257,13 @@ def avg_pool2d(
 def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
     """Return the cosine of the angle between vectors along an axis; norms below `eps` count as `eps`.
 
+    Operands of other shapes are broadcast first, and `dim` is an axis of what they make.
+
     Example:
         >>> nt.nn.functional.cosine_similarity(np.array([[3.0, 4.0]]), np.array([[6.0, 8.0]]))
         array([1.])
     """
+    shape = common_shape("cosine_similarity", x1=x1, x2=x2)
+    x1, x2 = (x if x.shape == shape else ops.broadcast_to(x, shape) for x in as_arrays(x1, x2))
     norms = [ops.maximum(ops.norm(x, axis=dim, keepdims=True), eps) for x in (x1, x2)]
     return ((x1 / norms[0]) * (x2 / norms[1])).sum(axis=dim)

@@ -9,8 +9,9 @@ from ..core import batching
 from ..core.declare import discrete, face_of
 from ..core.op import Structure
 from ..core.value import Value
-from ..errors import OperandError, ShapeError
+from ..errors import OperandError
 from .samples import binary_samples, does_not_broadcast, rejected, sample, unary_samples, values
+from .shapes import common_shape
 
 _TIES = (
     sample(np.array([1.0, 2.0, 3.0]), 2.0),
@@ -254,13 +255,7 @@ def isclose(a: Array, b: Array, /, rtol: float = 1e-5, atol: float = 1e-8, equal
 )
 def _allclose(a: Array, b: Array, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """Return whether all elements are close."""
-    try:
-        np.broadcast_shapes(np.shape(a), np.shape(b))
-    except ValueError as error:
-        raise ShapeError(
-            f"allclose: a has shape {np.shape(a)} and b has shape {np.shape(b)}; the shapes do not broadcast: from the "
-            "last axis on, lengths must be equal or 1."
-        ) from error
+    common_shape("allclose", a=a, b=b)
     return np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
 
 

@@ -11,7 +11,7 @@ from .._typing import Array, NDArray, Shape
 from ..core.declare import composed, differentiable, rounded_once
 from ..core.effects import Update, note_updates, will_update
 from ..core.value import Value, array_of
-from ..core.write import check_writable, mark_written
+from ..core.write import check_writable, mark_unrecorded
 from ..dtypes import HALF_DTYPES, float_beside, widened
 from ..errors import ArgumentError, OperandError, ShapeError
 from ..kernels.half_sums import HALVES
@@ -199,7 +199,7 @@ def _follow(result: Array, statistics: list[tuple[Any, NDArray, NDArray]], momen
         will_update(array)
         array[...] = new
         if isinstance(buffer, Value):
-            mark_written(buffer, buffer.node)
+            mark_unrecorded(buffer)
 
 
 def _batch_norm_reference(

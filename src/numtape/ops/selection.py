@@ -8,10 +8,11 @@ import numpy as np
 from .._typing import Array
 from ..core.declare import composed, discrete, elementwise, face_of
 from ..core.op import NON_DIFFERENTIABLE
-from ..errors import ArgumentError, ShapeError
+from ..dtypes import as_integers, is_float
+from ..errors import ArgumentError, DtypeError, ShapeError
 from .comparisons import isfinite
 from .samples import SHAPES, rejected, sample, values
-from .shapes import shape_of
+from .shapes import common_shape, shape_of
 
 
 def _where_a(g: Array, condition: Array) -> Array:
@@ -126,12 +127,29 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
         sample(values(0), np.zeros(0, bool), 1.0),
         sample(values(2, 3), values(2, 3, seed=2) > 0, values(seed=1)),
         sample(values(1, 1), np.array([[True]]), 3.0),
+        sample(values(3), np.array([[True, False, True], [False, False, True]]), 0.5),
+        sample(np.arange(3, dtype=np.uint8), np.array([True, False, True]), 200),
         rejected(
             ShapeError,
-            "masked_fill: x has shape (3,) and the mask has shape (2, 3), which does not broadcast to it.",
+            "masked_fill: x has shape (3,) and mask has shape (2,); the shapes do not broadcast: from the last axis "
+            "on, lengths must be equal or 1.",
             np.ones(3),
-            np.ones((2, 3), bool),
+            np.ones(2, bool),
             0.0,
+        ),
+        rejected(
+            DtypeError,
+            "masked_fill: a value of float64 cannot be stored in a tensor of int64; use x.astype(nt.float32).",
+            np.arange(3),
+            np.ones(3, bool),
+            2.5,
+        ),
+        rejected(
+            ArgumentError,
+            "masked_fill: Python integer 300 out of bounds for uint8; use a wider dtype, or a float one.",
+            np.arange(3, dtype=np.uint8),
+            np.ones(3, bool),
+            300,
         ),
         rejected(
             ShapeError,
@@ -143,25 +161,34 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
     ],
 )
 def masked_fill(x: Array, mask: Array, value: Array) -> Array:
-    """Return `x` with one value where a mask holds.
+    """Return `x` with one value where a mask holds, in the dtype of `x`.
 
     Args:
-        x: any shape.
-        mask: bools that broadcast to the shape of `x`.
+        x: any shape; it is broadcast with the mask.
+        mask: bools.
         value: a number, or a tensor without axes; it gets a gradient, too.
 
     Example:
         >>> nt.masked_fill(np.array([1.0, 2.0]), np.array([True, False]), 0.0)
         array([0., 2.])
     """
-    shape, masked = shape_of(x), shape_of(mask)
     if shape_of(value):
         raise ShapeError(f"masked_fill: the value has shape {shape_of(value)}; it is one number (where takes arrays).")
-    if len(masked) > len(shape) or any(m not in (1, n) for m, n in zip(masked[::-1], shape[::-1], strict=False)):
-        raise ShapeError(
-            f"masked_fill: x has shape {shape} and the mask has shape {masked}, which does not broadcast to it."
+    common_shape("masked_fill", x=x, mask=mask)
+    return _where(mask, _as_element("masked_fill", value, x), x)
+
+
+def _as_element(name: str, value: Array, x: Array) -> Array:
+    """Return a number that is to stand among the elements of `x`, in the dtype of `x` if that holds integers."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is None or is_float(dtype):
+        return value
+    kind = np.result_type(value) if isinstance(value, float) else getattr(value, "dtype", dtype)
+    if is_float(kind):
+        raise DtypeError(
+            f"{name}: a value of {kind} cannot be stored in a tensor of {dtype}; use x.astype(nt.float32)."
         )
-    return _where(mask, value, x)
+    return as_integers(name, value.item() if hasattr(value, "item") else value, dtype)
 
 
 @elementwise(

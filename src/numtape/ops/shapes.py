@@ -25,6 +25,18 @@ def shape_of(x: Array) -> Shape:
     return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
 
 
+def common_shape(caller: str, **operands: Array) -> Shape:
+    """Return the shape that named operands broadcast to, or raise for `caller`."""
+    shapes = {name: shape_of(operand) for name, operand in operands.items()}
+    try:
+        return np.broadcast_shapes(*shapes.values())
+    except ValueError as error:
+        listed = " and ".join(f"{name} has shape {shape}" for name, shape in shapes.items())
+        raise ShapeError(
+            f"{caller}: {listed}; the shapes do not broadcast: from the last axis on, lengths must be equal or 1."
+        ) from error
+
+
 def as_array(x: Any, *beside: Any) -> Any:
     """Return numbers and lists beside other operands as arrays, and arrays and tensors as they are."""
     return x if isinstance(x, Value | np.ndarray) else array_beside(x, beside)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.context import current, settle
 from ..core.value import Value, wrap
-from ..core.write import mark_written
+from ..core.write import mark_unrecorded
 from ..dtypes import check_unmasked, widened
 from ..errors import ArgumentError, ShapeError
 from ..tensors import Tensor
@@ -118,4 +118,4 @@ def _write(params: list[Tensor], arrays: list[Any]) -> None:
     with uninterrupted():
         for param, array in zip(params, arrays, strict=True):
             np.copyto(param.array, array, casting="same_kind")
-            mark_written(param, param.node)
+            mark_unrecorded(param)

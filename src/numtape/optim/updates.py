@@ -7,10 +7,9 @@ import numpy as np
 
 from .._typing import Dtype, NDArray
 from ..core.context import current, settle
-from ..core.value import Value, wrap, writes_to
-from ..core.write import mark_written
+from ..core.value import Value, make_writable, wrap, writes_to
+from ..core.write import mark_unrecorded
 from ..dtypes import widened
-from ..errors import OverwrittenError
 from .interrupts import uninterrupted
 from .program import Program
 from .rule import MASTER, Group, Rule, State
@@ -95,7 +94,7 @@ class Slot:
 
     def agree(self) -> None:
         """Note that a step wrote the parameter, and that the master agrees with it."""
-        mark_written(self.param, self.param.node)
+        mark_unrecorded(self.param)
         self._writes = writes_to(self.param)
 
     @property
@@ -165,8 +164,7 @@ class Updates:
         slot = self._slots.get(param)
         state = states.get(param)
         if slot is None or state is None or slot.pattern != pattern or slot.is_stale(state):
-            if not param.array.flags.writeable:
-                raise OverwrittenError("step: the parameter's memory is read-only; use clone() to get its own.")
+            make_writable(param)
             if state is None or slot is None or slot.pattern != pattern:
                 # Other options may need a state that these did not.
                 state = states[param] = {**self.rule.init(param, group), **(state or {})}
