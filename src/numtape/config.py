@@ -273,7 +273,10 @@ class AmpConfig:
         return self.loss_scaler if self.loss_scaler is not None else next(iter(self.own_scaler), None)
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on with the loss scaler from a saved state; nothing changes if it does not fit."""
+        """Go on with the loss scaler from a saved state; nothing changes if it does not fit.
+
+        A configuration that makes its scaler by itself does so, and checks the numbers, when a tape uses it first.
+        """
         title = "AmpConfig.load_state_dict"
         saved = state.get("loss_scaler", state) if isinstance(state, dict) and len(state) == 1 else state
         if saved is state or not isinstance(saved, dict | None):

@@ -352,6 +352,13 @@ def test_a_state_of_another_config_is_refused(config, state, message):
     assert config.state_dict() == before
 
 
+def test_a_state_that_is_no_scalers_is_named_by_the_first_tape():
+    config = nt.AmpConfig(precision_mode="float16")
+    config.load_state_dict({"loss_scaler": {"other": 1}})
+    with pytest.raises(nt.errors.ArgumentError, match="AmpConfig: the state that was loaded is none of its own"):
+        nt.GradientTape.with_amp_config(config).__enter__()
+
+
 # PyTorch's names.
 
 

@@ -85,8 +85,7 @@ class GradScaler(DynamicScaler):
             super().update()
         else:
             self._load({**self._settings(), "scale": getattr(new_scale, "item", lambda: new_scale)()})
-            self._put_statistics_back()
-            self._forget_step()
+            self._end_round()
 
     def get_growth_factor(self) -> float:
         """Return the factor of growth."""

@@ -64,6 +64,13 @@ class LossScaler:
         self.overflow = False
         self._forget_step()
 
+    def _end_round(self) -> None:
+        """Forget the losses and steps since the last update; what was unscaled and did not step is skipped, too."""
+        for step in self._steps.values():
+            if step.overflow and not step.has_stepped:
+                self._put_statistics_back(step)
+        self._forget_step()
+
     def _forget_step(self) -> None:
         self._is_scaled = False
         self._steps: dict[int, Step] = {}
@@ -192,7 +199,11 @@ class LossScaler:
         parameters = parameters_of(title, optimizer)
         check_not_late(title, parameters)
         mark_unscaled(parameters)  # They may have been clipped since.
-        result = None if known.overflow else optimizer.step(*args, **kwargs)
+        result = None
+        if known.overflow:
+            self._put_statistics_back(known)  # Now, before the forward of another loss moves them on.
+        else:
+            result = optimizer.step(*args, **kwargs)
         known.has_stepped = True
         return result
 
@@ -210,14 +221,12 @@ class LossScaler:
         overflow = any(step.overflow for step in self._steps.values())
         bad = [parameter for parameter, is_fine in self._unscaled.values() if not is_fine]
         loss, scale = self._loss, self._scale
-        self._put_statistics_back()
-        self._forget_step()
+        self._end_round()
         self._end_step(overflow, lambda: first_overflow(loss, bad, scale))
 
-    def _put_statistics_back(self) -> None:
-        """Leave running statistics as they were before the forward where optimizers do not step."""
-        skipped = [step.optimizer for step in self._steps.values() if step.overflow]
-        self._statistics.put_back(id(p) for each in skipped for p in parameters_of(type(self).__name__, each))
+    def _put_statistics_back(self, skipped: Step) -> None:
+        """Leave running statistics as they were before the forward of an optimizer that does not step."""
+        self._statistics.put_back(map(id, parameters_of(type(self).__name__, skipped.optimizer)))
 
     def _end_step(self, overflow: bool, find: Callable[[], str]) -> None:
         """Adapt the scale and count; `find` names the first op that overflowed, for a warning."""
@@ -407,7 +416,12 @@ def scaler_of(config: AmpConfig) -> LossScaler | None:
         if not config.own_scaler:
             scaler = DynamicScaler()
             if config.loaded:
-                scaler.load_state_dict(config.loaded)
+                try:
+                    scaler.load_state_dict(config.loaded)
+                except ArgumentError as error:
+                    raise ArgumentError(
+                        f"AmpConfig: the state that was loaded is none of its own scaler's. {error}"
+                    ) from error
             config.own_scaler.append(scaler)
         return config.own_scaler[0]  # type: ignore[no-any-return]
     return given if given is not None and given.is_enabled() else None

@@ -8,7 +8,7 @@ import numpy as np
 from .. import tree
 from ..core.effects import Update
 from ..core.marks import PLAIN, UNSCALED, marks
-from ..core.record import Record, note
+from ..core.record import Record, next_index, note
 from ..core.value import Value, wrap
 from ..core.write import mark_written
 from ..dtypes import HALF_DTYPES
@@ -65,6 +65,8 @@ class Statistics:
         #: By its holder's id, its name and the parameters behind a loss: the first update, and the record that made it.
         #: Losses of the same parameters share an entry, so that micro-batches add nothing.
         self._found: dict[tuple[int, str | None, frozenset[int]], tuple[Update, int]] = {}
+        #: By holder and name, the indices between which updates were undone.
+        self._undone: dict[tuple[int, str | None], list[range]] = {}
 
     def add(self, records: Sequence[Record], parameters: Iterable[int]) -> None:
         """Note what records behind a loss have changed; the ids of the parameters behind it say whose step it is."""
@@ -81,14 +83,19 @@ class Statistics:
                 self._found[key] = (first, index)
 
     def put_back(self, parameters: Iterable[int] | None = None) -> None:
-        """Give the statistics behind losses of some of these parameters, or all, what they held before these losses."""
+        """Give the statistics behind losses of some of these parameters, or all, what they held before these losses.
+
+        That is done once: what moves them afterwards stays.
+        """
         chosen = None if parameters is None else set(parameters)
-        found = [
-            entry for (*_, behind), entry in self._found.items() if chosen is None or not chosen.isdisjoint(behind)
-        ]
+        keys = [key for key in self._found if chosen is None or not chosen.isdisjoint(key[-1])]
         # What a statistic held first is what it holds in the end.
-        for update, _ in sorted(found, key=lambda entry: entry[1], reverse=True):
-            update.put_back()
+        for key in sorted(keys, key=lambda key: self._found[key][1]):
+            update, index = self._found.pop(key)
+            undone = self._undone.setdefault(key[:2], [])
+            if not any(index in each for each in undone):
+                update.put_back()
+                undone.append(range(index, next_index()))
 
 
 def mark_scaled(loss: Value, scale: float) -> Value:
