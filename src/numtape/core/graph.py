@@ -70,6 +70,8 @@ def _since(source: Link) -> int:
 def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
     """Say whether a graph begins with a tensor that is tracked, none of one's `own`, and no sweep's seed."""
     own = set(own)
+    if _has_argument(graph[0], own):
+        return True
     older: list[Record] = []
     for link in graph[1]:
         if type(link) is Record:
@@ -80,9 +82,16 @@ def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
     if not older:
         return False
     records, leaves = graph_of(older)
-    return any(type(record.cell) is Past and not record.cell.is_over for record in records) or any(
-        is_moving(leaf) and not is_seed(leaf) for leaf in leaves
+    return (
+        any(type(record.cell) is Past and not record.cell.is_over for record in records)
+        or _has_argument(records, own)
+        or any(is_moving(leaf) and not is_seed(leaf) for leaf in leaves)
     )
+
+
+def _has_argument(records: Iterable[Record], own: Set[Any]) -> bool:
+    """Say whether a transform that runs differentiates by what a record made, none of one's `own`."""
+    return any(record.notes is not None and record.notes.is_argument and record not in own for record in records)
 
 
 def is_moving(x: Any) -> bool:
