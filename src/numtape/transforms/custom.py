@@ -24,11 +24,11 @@ from ..core.effects import effects, undoing
 from ..core.graph import graph_of
 from ..core.op import Facts, Op
 from ..core.stream import Stream, thread_stream
-from ..core.value import Lifted, Value, wrap
+from ..core.value import Value, wrap
 from ..dtypes import is_float
 from ..errors import ArgumentError, GradientError, OperandError, ShapeError
 from ..tensors import Tensor
-from .transposing import Transpose, is_recorded, own, run_on_tape
+from .transposing import Transpose, is_recorded, own, plain, run_on_tape
 
 
 class _Operand:
@@ -245,13 +245,13 @@ class _CustomGradient:
             )
             return recorded
         with aside(grad=False, transforms=0):
-            return self._pull_all(moved, tensors, call, _array)
+            return self._pull_all(moved, tensors, call, plain)
 
     def _pull_all(self, g: Any, operands: Sequence[Any], call: _Call, finish: Callable[[Any], Any]) -> list[Any]:
         """Return what is pulled, finished; if the pull function cannot do with a batch, of its members one by one."""
         batch = next((part for part in _parts(g) if isinstance(part, Batched)), None)
         try:
-            return [x if isinstance(x, Lifted) else finish(x) for x in self._pull_by(g, operands, call)]
+            return [finish(x) for x in self._pull_by(g, operands, call)]
         except Exception:  # Whatever is wrong with the function itself, its members will show as well.
             if batch is None:
                 raise
