@@ -366,3 +366,34 @@ def test_an_untracked_tensor_that_is_captured_makes_the_answer_a_tensor(seeks):
 
 def test_the_gradient_of_an_answer_to_what_is_captured_can_be_checked():
     assert nt.check_gradients(lambda a: implicit.root(lambda x: x**3 + x - a, np.zeros(2)), np.ones(2))
+
+
+def slope_by_tape(x):
+    with nt.enable_grad(), nt.GradientTape() as tape:
+        y = tape.watch(x * 1.0)
+        loss = (y**4).sum() / 4
+    return tape.gradient(loss, y)
+
+
+@pytest.mark.parametrize(
+    "solve",
+    [
+        lambda slope, a: nt.implicit.root(lambda x: x + slope(x) - slope(a), np.ones(2)),
+        lambda slope, a: nt.implicit.root(lambda x, a: x + slope(x) - slope(a), np.ones(2), a),
+        lambda slope, a: nt.implicit.fixed_point(lambda x: 0.1 * slope(x) + 0.2 * slope(a), np.zeros(2)),
+        lambda slope, a: nt.implicit.minimize(lambda x: (x * slope(x) - x * slope(a)).sum(), np.ones(2)),
+        lambda slope, a: nt.implicit.least_squares(lambda x: x + slope(x) - slope(a), np.ones(2)),
+    ],
+    ids=["captured", "passed", "fixed_point", "minimize", "least_squares"],
+)
+def test_a_function_may_take_derivatives_by_a_tape(solve):
+    def derivatives(slope):
+        at = np.array([1.2, 0.7])
+        yield solve(slope, nt.tensor(at))
+        yield nt.grad(lambda a: solve(slope, a).sum())(at)
+        yield nt.jvp(lambda a: solve(slope, a), at, at)[1]
+        yield nt.hessian(lambda a: solve(slope, a).sum())(at)
+
+    by_grad = nt.grad(lambda x: (x**4).sum() / 4)
+    for found, wanted in zip(derivatives(slope_by_tape), derivatives(by_grad), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)

@@ -286,3 +286,36 @@ def test_prints_take_what_is_not_finite_as_it_is():
         assert not _agree(_printed(x), _printed(np.array([1.0, 2.0])))
     assert not _agree(_printed(np.zeros(2)), _printed(np.full(2, 1e-300)))
     assert _agree(_printed(np.zeros(0)), _printed(np.zeros(0)))
+
+
+@nt.custom_op(jvp={"x": lambda t, y: t * y, "y": lambda t, x: x * t})
+def product_by_jvp(x, y, /):
+    return x * y
+
+
+@nt.custom_op(vjp={"x": lambda g, y: g * y, "y": lambda g, x: x * g})
+def product_by_vjp(x, y, /):
+    return x * y
+
+
+@nt.custom_gradient
+def product_by_pull_function(x, y):
+    return x * y, lambda g: (g * y, g * x)
+
+
+@pytest.mark.parametrize("product", [product_by_jvp, product_by_vjp, product_by_pull_function])
+def test_what_the_transpose_of_a_rule_starts_from_is_not_taken_for_captured(product):
+    def answers(times):
+        def captured(x):
+            return nt.implicit.fixed_point(lambda z: 0.2 * nt.tanh(times(z, x)) + x, np.zeros(3))
+
+        def passed(x):
+            return nt.implicit.root(lambda z, a: z - 0.2 * nt.tanh(times(z, a)) - a, np.zeros(3), x)
+
+        at = np.array([0.3, -0.5, 0.7])
+        for solution in (captured, passed):
+            yield nt.hessian(lambda x, solution=solution: solution(x).sum())(at)
+            yield nt.derivatives(lambda t, solution=solution: solution(t * at), 1.0, 2)[2]
+
+    for found, wanted in zip(answers(product), answers(lambda x, y: x * y), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)

@@ -175,4 +175,5 @@ def check_known(what: str, watcher: Watcher) -> None:
 
 def alone(grad: bool) -> entered:
     """Return a block in which functions run for themselves, recorded or not: nobody outside differentiates them."""
-    return aside(grad=grad, transforms=0)
+    # What is recorded is differentiated here, as by a transform: tapes inside must record their gradients too.
+    return aside(grad=grad, transforms=int(grad))

@@ -10,7 +10,6 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +20,15 @@ from .._typing import NDArray
 from ..core.apply import apply, tracked_operands, watch_on_use
 from ..core.batching import Batched
 from ..core.context import aside, current, entered
+from ..core.effects import effects, undoing
 from ..core.graph import graph_of
 from ..core.op import Facts, Op
 from ..core.stream import Stream, thread_stream
-from ..core.value import Lifted, Value, wrap
+from ..core.value import Value, wrap
 from ..dtypes import is_float
 from ..errors import ArgumentError, GradientError, OperandError, ShapeError
 from ..tensors import Tensor
-from .transposing import Transpose, is_recorded, own, run_on_tape
+from .transposing import Transpose, is_recorded, own, plain, run_on_tape
 
 
 class _Operand:
@@ -41,7 +41,7 @@ class _Operand:
 _OPERAND = _Operand()
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(eq=False, repr=False)
 class _Call:
     """The arguments of one call, without the operands: all that a record must know to run the function again."""
 
@@ -51,6 +51,8 @@ class _Call:
     keywords: int
     #: Where the thread's random stream stood.
     stream: Stream
+    #: The random streams that the first run drew from, and where each stood before; None until it is over.
+    drawn: dict[Stream, dict[str, Any]] | None = None
 
     def __repr__(self) -> str:
         return f"({', '.join(f'{name}={value!r}' for name, value in zip(self.names, self.values, strict=True))})"
@@ -161,8 +163,9 @@ class _CustomGradient:
         return _Call(tuple(names), values, len(bound.kwargs), thread_stream().copy()), operands
 
     def _forward(self, arrays: tuple[NDArray, ...], /, *, call: _Call) -> Any:
-        with aside(transforms=0), _random_from(call.stream, may_advance=True):
-            value, _ = self._run(call, [_read_only(x) for x in arrays])
+        operands = [_read_only(x) for x in arrays]
+        with aside(transforms=0):
+            value, _ = self._run_again(call, operands) if call.drawn is not None else self._run_first(call, operands)
         outs = [self._own_array(part, arrays) for part in (value if isinstance(value, tuple) else (value,))]
         return tuple(outs) if isinstance(value, tuple) else outs[0]
 
@@ -198,8 +201,20 @@ class _CustomGradient:
                 )
         return value, pull
 
+    def _run_first(self, call: _Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
+        with effects() as seen:
+            pair = self._run(call, operands)
+        call.drawn = seen.drawn
+        return pair
+
     def _run_again(self, call: _Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
-        with _random_from(call.stream):
+        """Run the function on the random numbers of its first run; what it changes besides its results is undone."""
+        drawn = call.drawn or {}
+        with undoing() as seen:
+            seen.drawn.update({stream: stream.place() for stream in drawn})  # They are about to be moved.
+            for stream, place in drawn.items():
+                stream.go_to(place)
+            current().thread.stream = call.stream.copy()
             return self._run(call, operands)
 
     def _check_again(self, call: _Call, operands: Sequence[Any], out: Any) -> None:
@@ -230,13 +245,13 @@ class _CustomGradient:
             )
             return recorded
         with aside(grad=False, transforms=0):
-            return self._pull_all(moved, tensors, call, _array)
+            return self._pull_all(moved, tensors, call, plain)
 
     def _pull_all(self, g: Any, operands: Sequence[Any], call: _Call, finish: Callable[[Any], Any]) -> list[Any]:
         """Return what is pulled, finished; if the pull function cannot do with a batch, of its members one by one."""
         batch = next((part for part in _parts(g) if isinstance(part, Batched)), None)
         try:
-            return [x if isinstance(x, Lifted) else finish(x) for x in self._pull_by(g, operands, call)]
+            return [finish(x) for x in self._pull_by(g, operands, call)]
         except Exception:  # Whatever is wrong with the function itself, its members will show as well.
             if batch is None:
                 raise
@@ -382,19 +397,6 @@ def captured_by(function: Callable[..., Any]) -> Iterator[Any]:
         for leaf in tree.leaves([*names.nonlocals.values(), *names.globals.values()]):
             if isinstance(leaf, Value):
                 yield leaf
-
-
-@contextmanager
-def _random_from(start: Stream, may_advance: bool = False) -> Iterator[None]:
-    """Let the thread's random stream start where it stood; unless it stands there still, it does not move."""
-    thread = current().thread
-    before = thread_stream()
-    if not (may_advance and before.place() == start.place()):
-        thread.stream = start.copy()
-    try:
-        yield
-    finally:
-        thread.stream = before
 
 
 def _with_gaps(form: Any, part: Any) -> Any:

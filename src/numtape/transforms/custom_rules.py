@@ -13,7 +13,7 @@ from ..core.value import wrap
 from ..creation import tensor
 from ..errors import ArgumentError, OperandError, ShapeError
 from ..tensors import Tensor
-from .transposing import is_recorded, own, run_on_tape
+from .transposing import is_recorded, own, plain, run_on_tape
 
 
 class Rule:
@@ -80,7 +80,7 @@ class Rule:
             what = f"{self.title} runs on tensors for other than first derivatives of its own mode, and"
             out = run_on_tape(lambda: self._run(moved, values, _own_tensors), what, self.repair)
         else:
-            out = self._run(moved, values, own)
+            out = tree.map(plain, self._run(moved, values, own))
         if self.is_joint:
             return self._joint(out, reads)
         shape = reads[self.shape_names[0]]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
+from ..core.batching import Batched
 from ..core.context import aside, current, entered
 from ..core.gradients import link_of, sweep
 from ..core.reverse import reverse
@@ -43,6 +44,11 @@ def own(moved: Any) -> Any:
     if isinstance(moved, tuple):
         return tuple(map(own, moved))
     return moved.copy() if isinstance(moved, np.ndarray | Tensor) and not isinstance(moved, Lifted) else moved
+
+
+def plain(moved: Any) -> Any:
+    """Return a (co)tangent as an array, or a batch of them: a tensor would tell later rules that they are recorded."""
+    return moved.of(array_of(moved)) if isinstance(moved, Batched) else array_of(moved)
 
 
 def run_on_tape(run: Callable[[], Any], what: str, repair: str) -> Any:
@@ -100,6 +106,8 @@ class Transpose:
                 if seed is not None and isinstance(y, Value) and y.node is not None
             ]
             found = _sweep(pairs, sources, is_recorded) if pairs else {}
+        for source in sources:  # Whoever watches what is recorded must not take them for a function's own.
+            source.node = None
         pulled = [found[x] if x in found else np.zeros(x.shape, x.dtype) for x in sources]
         with aside(grad=False), np.errstate(all="ignore"):
             self._check_linear(outs, linear([wrap(Tensor, _RATIO * x) for x in starts]))

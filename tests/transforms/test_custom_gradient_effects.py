@@ -1,0 +1,82 @@
+"""What functions with a pull function of their own change besides their value: it changes once, and repeats."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.core.effects import effects
+from numtape.transforms.custom import custom_gradient
+
+
+@custom_gradient
+def noisy(x, rng):
+    mask = nt.rand(3, dtype="float64", rng=rng) + nt.rand(3, dtype="float64")
+    return x * mask, lambda g: (g * mask, None)
+
+
+def test_random_numbers_of_a_stream_that_is_passed_repeat_in_the_derivative():
+    rng = nt.Generator(7)
+    for _ in range(2):  # The first call looks at a second run, others do not.
+        x = nt.tensor(np.ones(3), requires_grad=True)
+        y = noisy(x, rng)
+        nt.rand(1, rng=rng)
+        before = rng.state_dict()
+        y.sum().backward()
+        assert x.grad.tolist() == y.tolist()
+        assert rng.state_dict() == before
+
+
+def test_random_numbers_of_a_captured_stream_repeat_in_the_derivative():
+    rng = nt.Generator(7)
+    captured = custom_gradient(lambda x: (lambda mask: (x * mask, lambda g: g * mask))(nt.rand(3, rng=rng)))
+    for _ in range(2):
+        x = nt.tensor(np.ones(3), requires_grad=True)
+        y = captured(x)
+        y.sum().backward()
+        assert x.grad.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(
+    "differentiate",
+    [
+        lambda f: nt.grad(lambda x: f(x).sum())(np.ones(3)),
+        lambda f: nt.jvp(f, np.ones(3), np.ones(3)),
+        lambda f: nt.jacobian(f)(np.ones(3)),
+        lambda f: nt.hessian(lambda x: f(x * x).sum())(np.ones(3)),
+        lambda f: nt.grad(lambda x: nt.checkpoint(f, x).sum())(np.ones(3)),
+    ],
+    ids=["grad", "jvp", "jacobian", "hessian", "checkpoint"],
+)
+def test_streams_stand_where_one_run_leaves_them(differentiate):
+    once, again = nt.Generator(7), nt.Generator(7)
+    nt.seed(0)
+    noisy(np.ones(3), once)
+    later = nt.rand(1).tolist()
+    nt.seed(0)
+    differentiate(lambda x: noisy(x, again))
+    assert again.state_dict() == once.state_dict()
+    assert nt.rand(1).tolist() == later
+
+
+def test_whoever_watches_a_second_run_finds_where_streams_stood_before():
+    rng = nt.Generator(7)
+    y = noisy(nt.tensor(np.ones(3), requires_grad=True), rng)
+    before = rng.state_dict()
+    with effects() as seen:
+        y.sum().backward()
+    seen.undo()
+    assert rng.state_dict() == before
+
+
+def test_running_statistics_move_once():
+    norm = nt.nn.BatchNorm1d(2)
+
+    @custom_gradient
+    def normed(x):
+        norm(x)
+        return x * 1.0, lambda g: g
+
+    x = nt.tensor([[1.0, 2.0], [3.0, 5.0]], requires_grad=True)
+    normed(x).sum().backward()
+    assert norm.num_batches_tracked.item() == 1
+    np.testing.assert_allclose(norm.running_mean.numpy(), [0.2, 0.35], rtol=1e-6)
