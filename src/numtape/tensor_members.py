@@ -14,8 +14,8 @@ from .core.apply import is_tracked
 from .core.context import current, entered
 from .core.gradients import backward, is_leaf
 from .core.record import Record, call_site, note
-from .core.value import Lifted, Value, extras_of, make_writable, update_node, wrap
-from .core.write import mark_written
+from .core.value import Lifted, Value, extras_of, make_writable, single_array, update_node, wrap
+from .core.write import mark_written, replace_memory
 from .dtypes import FLOAT_DTYPES, default_dtype, int64, is_float
 from .errors import ArgumentError, DtypeError, GradientError, IndexingError, OperandError, ShapeError
 from .ops.indexing import setitem
@@ -210,14 +210,18 @@ class Members(Value):
 
     @property
     def data(self) -> Any:
-        """The tensor without its history, of the same memory; assigning writes into it."""
+        """The tensor without its history, of the same memory; assigning gives the tensor new memory with a copy."""
         return ops.stop_gradient(self)
 
     @data.setter
     def data(self, source: Any) -> None:
-        make_writable(self)
+        array = single_array(self)
+        if isinstance(source, Value) and single_array(source) is array:
+            return  # The last step of x.data -= v: the memory holds the result.
+        made = wrap(self.plain, np.empty_like(array))
         with entered(grad=False):
-            setitem(self, ..., source)
+            setitem(made, ..., source)
+        replace_memory(self, made.array)
 
     def requires_grad_(self, flag: Any = True) -> Self:
         """Say whether `backward` shall deliver a gradient here, and return self."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from .._typing import NDArray
 from ..errors import LeafWriteError, OverwrittenError
 from .context import current, settle
 from .record import Record, call_site, describe_site, note
@@ -164,6 +165,15 @@ def mark_unrecorded(target: Value) -> None:
     version = _count_write(target)
     if not is_stale:
         target.version = (version, version.count)
+
+
+def replace_memory(target: Value, array: NDArray) -> None:
+    """Give `target` other memory with other contents; views and records of what it had keep that."""
+    version_of(target)
+    assert target.version is not None
+    version, stamp = target.version
+    target.array, target.version = array, (version.parted(), stamp)
+    mark_unrecorded(target)
 
 
 def _count_write(target: Value) -> Version:
