@@ -106,7 +106,10 @@ def _settle_numbers(
     made = {}
     for i in deciding:
         if dtype is not None and not isinstance(arrays[i], _ndarray):
-            made[i] = _asarray(arrays[i], dtype)
+            try:
+                made[i] = _asarray(arrays[i], dtype)
+            except OverflowError as error:
+                raise explain(op, arrays, error) from error
         elif makes_tensor and not is_decided and type(arrays[i]) is float:
             made[i] = _asarray(arrays[i], default_dtype())
     return (
