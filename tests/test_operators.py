@@ -204,3 +204,48 @@ def test_data_that_cannot_be_stored_leaves_the_tensor_as_it_is():
             x.data = source
     x += 1.0
     assert view.tolist() == [2.0]
+
+
+def test_detach_in_place_cuts_the_graph():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    h = nt.ones(2)
+    for _ in range(3):
+        w.grad = None
+        h = w * h
+        (h * h).sum().backward()
+        assert h.detach_() is h
+        assert (h.requires_grad, h.is_leaf) == (False, True)
+    assert w.grad.tolist() == [2.0 * 1.0, 2.0 * 2.0**3 * 2.0**2]
+    assert not (w.detach_() * 2.0).requires_grad
+    with nt.Tape() as tape:
+        x = tape.watch(nt.tensor([3.0]))
+        y = (x * x).detach_()
+        z = (x * y).sum()
+        with pytest.raises(nt.errors.GradientError, match="use detach"):
+            x.detach_()
+    assert tape.gradient(z, x).tolist() == [9.0]
+
+
+def test_detach_in_place_leaves_records_that_notice_writes():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    y = w * 3.0
+    loss = (y * y).sum()
+    y.detach_()
+    kept, y = y, y + 1.0
+    loss.backward(retain_graph=True)
+    assert w.grad.tolist() == [18.0, 36.0]
+    kept += 1.0
+    with pytest.raises(nt.errors.OverwrittenError):
+        loss.backward()
+
+
+@pytest.mark.parametrize("differentiate", [nt.grad, nt.jacobian, nt.hessian, lambda f: lambda x: nt.jvp(f, x, x)[1]])
+def test_detach_in_place_is_detach_in_transforms(differentiate):
+    def in_place(x):
+        y = x * x
+        y.detach_()
+        return (y * x * x).sum()
+
+    x = np.array([1.0, 2.0])
+    wanted = differentiate(lambda x: ((x * x).detach() * x * x).sum())(x)
+    assert np.array_equal(differentiate(in_place)(x), wanted)

@@ -168,6 +168,13 @@ def watch_on_use(state: State, value: Value) -> None:
                 tape.watch_on_use(value)
 
 
+def leave_out(value: Value) -> None:
+    """Let no tape that watches everything watch a constant that ops use."""
+    state = current()
+    for tape in state.tapes if state.watch_all else ():
+        tape.leave_out(value)
+
+
 def is_tracked(value: Value) -> bool:
     """Say whether a tensor is tracked where no op would begin to watch it: one that a tape would watch on use is.
 

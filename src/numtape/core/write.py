@@ -176,6 +176,12 @@ def replace_memory(target: Value, array: NDArray) -> None:
     mark_unrecorded(target)
 
 
+def forget_history(target: Value) -> None:
+    """Make `target` a constant of the same memory; records that read it go on to notice writes to that."""
+    version = version_of(target)
+    target.node, target.version = None, (version, version.count)
+
+
 def _count_write(target: Value) -> Version:
     version = version_of(target)
     version.count += 1
