@@ -671,6 +671,38 @@ def nan_as_an_integer():
     nt.tensor([math.nan], dtype="int64")
 
 
+@misuse(errors.ArgumentError, "setitem: Python integer 300 out of bounds for uint8; use a wider dtype, or a float one.")
+def item_beyond_its_dtype():
+    nt.zeros(2, dtype="uint8")[0] = 300
+
+
+@misuse(errors.ArgumentError, "setitem: Python integer -1 out of bounds for uint8; use a wider dtype, or a float one.")
+def fill_beyond_its_dtype():
+    nt.zeros(2, dtype="uint8").fill_(-1)
+
+
+@misuse(
+    errors.ArgumentError,
+    "scatter: Python integer 300 out of bounds for uint8 (x has shape (2,) and index has shape (1,) and src has "
+    "shape ()).",
+)
+def scatter_beyond_its_dtype():
+    nt.zeros(2, dtype="uint8").scatter_(0, nt.tensor([0]), 300)
+
+
+@misuse(
+    errors.ArgumentError,
+    "stack: Python integer 300 out of bounds for uint8 (arrays[0] has shape () and arrays[1] has shape ()).",
+)
+def stack_beyond_its_dtype():
+    nt.stack([nt.tensor(1, dtype="uint8"), 300])
+
+
+@misuse(errors.ArgumentError, "diff: Python integer 300 out of bounds for uint8; use a wider dtype, or a float one.")
+def edge_beyond_its_dtype():
+    nt.diff(nt.zeros(2, dtype="uint8"), prepend=300)
+
+
 @misuse(errors.ArgumentError, "full: Python integer 300 out of bounds for uint8; use a wider dtype, or a float one.")
 def full_beyond_its_dtype():
     nt.full((2,), 300, dtype="uint8")

@@ -386,6 +386,13 @@ def test_masked_fill_puts_one_value_where_a_mask_holds():
     assert both("masked_fill", mask=mask, value=9.0).tolist() == [[9.0, 5.0, 9.0], [4.0, 2.0, 9.0]]
     assert nt.tensor(X).masked_fill(nt.tensor(mask), 9.0).tolist() == [[9.0, 5.0, 9.0], [4.0, 2.0, 9.0]]
     assert gradient(lambda x: x.masked_fill(mask, 9.0)).tolist() == [[0.0, 2.0, 0.0], [4.0, 5.0, 0.0]]
+    assert nt.masked_fill([1.0, 2.0], [True, False], nt.tensor(9.0)).tolist() == [9.0, 2.0]
+    for shape in ((), (2,)):
+        for dtype, other in (("float16", "float32"), ("float32", "float64"), ("float64", "float32")):
+            value = nt.tensor(3.0, dtype=other, requires_grad=True)
+            filled = nt.ones(*shape, dtype=dtype).masked_fill(True, value)
+            filled.sum().backward()
+            assert (filled.dtype, value.grad.item()) == (dtype, filled.size)
 
 
 def test_flatten_joins_the_axes_from_start_to_end():

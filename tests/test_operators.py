@@ -138,3 +138,114 @@ def test_data_is_the_memory_of_a_leaf_without_its_history():
     w.data = nt.tensor([5.0, 6.0])
     assert w.tolist() == [5.0, 6.0]
     assert w.requires_grad
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_data_that_was_replaced_can_be_put_back(dtype):
+    model = nt.nn.Linear(2, 1).to(dtype)
+    optimizer = nt.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
+
+    def step():
+        optimizer.zero_grad()
+        model(nt.ones(1, 2, dtype=dtype)).sum().backward()
+        optimizer.step()
+
+    step()
+    before = {name: p.tolist() for name, p in model.named_parameters()}
+    backup = {name: p.data for name, p in model.named_parameters()}
+    for p in model.parameters():
+        p.data = nt.full(p.shape, 8.0, dtype=dtype)
+    step()
+    assert model.weight.tolist() == [[7.25, 7.25]]
+    assert model.state_dict()["bias"].tolist() == [7.25]
+    for name, p in model.named_parameters():
+        p.data = backup[name]
+    assert {name: p.tolist() for name, p in model.named_parameters()} == before
+    step()
+    assert {name: p.tolist() for name, p in backup.items()} == before
+    assert model.weight.tolist() == (nt.tensor(before["weight"], dtype=dtype) - 0.875).tolist()
+
+
+def test_data_of_two_tensors_can_be_swapped():
+    a, b = nt.tensor([1.0, 1.0], requires_grad=True), nt.tensor([2.0, 2.0], requires_grad=True)
+    a.data, b.data = b.data, a.data
+    assert (a.tolist(), b.tolist()) == ([2.0, 2.0], [1.0, 1.0])
+    (a * b).sum().backward()
+    assert (a.grad.tolist(), b.grad.tolist()) == ([1.0, 1.0], [2.0, 2.0])
+
+
+def test_data_that_is_replaced_is_noticed_by_graphs_that_read_it():
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    old, part = x.data, x[:1]
+    loss = (x * x).sum()
+    x.data = [3.0, 4.0]
+    old += 1.0  # It is no memory of a leaf any more.
+    with pytest.raises(nt.errors.OverwrittenError, match="the value of 'b', saved at"):
+        loss.backward(retain_graph=True)
+    x.data = old
+    with pytest.raises(nt.errors.OverwrittenError):
+        loss.backward()
+    with pytest.raises(nt.errors.OverwrittenError, match="clone"):
+        part * 2.0
+    y = x * x
+    z = y * y
+    y.data = [0.0, 0.0]
+    z.sum().backward()  # What was saved is as it was.
+    assert x.grad.tolist() == [32.0, 108.0]
+    with pytest.raises(nt.errors.OverwrittenError):
+        y + 1.0
+
+
+def test_data_that_cannot_be_stored_leaves_the_tensor_as_it_is():
+    x = nt.ones(2)
+    view = x[:1]
+    for source, error in (([1.0, 2.0, 3.0], nt.errors.ShapeError), ([1j, 2j], nt.errors.NumtapeError)):
+        with pytest.raises(error):
+            x.data = source
+    x += 1.0
+    assert view.tolist() == [2.0]
+
+
+def test_detach_in_place_cuts_the_graph():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    h = nt.ones(2)
+    for _ in range(3):
+        w.grad = None
+        h = w * h
+        (h * h).sum().backward()
+        assert h.detach_() is h
+        assert (h.requires_grad, h.is_leaf) == (False, True)
+    assert w.grad.tolist() == [2.0 * 1.0, 2.0 * 2.0**3 * 2.0**2]
+    assert not (w.detach_() * 2.0).requires_grad
+    with nt.Tape() as tape:
+        x = tape.watch(nt.tensor([3.0]))
+        y = (x * x).detach_()
+        z = (x * y).sum()
+        with pytest.raises(nt.errors.GradientError, match="use detach"):
+            x.detach_()
+    assert tape.gradient(z, x).tolist() == [9.0]
+
+
+def test_detach_in_place_leaves_records_that_notice_writes():
+    w = nt.tensor([1.0, 2.0], requires_grad=True)
+    y = w * 3.0
+    loss = (y * y).sum()
+    y.detach_()
+    kept, y = y, y + 1.0
+    loss.backward(retain_graph=True)
+    assert w.grad.tolist() == [18.0, 36.0]
+    kept += 1.0
+    with pytest.raises(nt.errors.OverwrittenError):
+        loss.backward()
+
+
+@pytest.mark.parametrize("differentiate", [nt.grad, nt.jacobian, nt.hessian, lambda f: lambda x: nt.jvp(f, x, x)[1]])
+def test_detach_in_place_is_detach_in_transforms(differentiate):
+    def in_place(x):
+        y = x * x
+        y.detach_()
+        return (y * x * x).sum()
+
+    x = np.array([1.0, 2.0])
+    wanted = differentiate(lambda x: ((x * x).detach() * x * x).sum())(x)
+    assert np.array_equal(differentiate(in_place)(x), wanted)

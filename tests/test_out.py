@@ -136,3 +136,25 @@ def test_what_a_ufunc_computes_in_part_has_the_dtype_of_the_whole():
         assert np.exp(x, where=mask).dtype == nt.exp(x).dtype
     for dtype in ("int8", "uint8"):
         assert np.add(nt.ones(2, dtype=dtype), 1, where=mask).dtype == dtype
+
+
+@pytest.mark.parametrize("x", [[0.0, -1.0], 0.0])
+def test_a_ufunc_computes_nothing_where_no_condition_holds(x):
+    never = np.zeros_like(x, dtype=bool)
+    calls = (np.log, np.sqrt, np.arccosh, np.arctanh, lambda x, where: np.divide(1.0, x, where=where))
+    for call in calls:
+        derivatives = (nt.value_and_grad, nt.jacobian, nt.hessian)
+        value, *rest = (f(lambda x, call=call: nt.sum(call(x, where=never)))(np.array(x)) for f in derivatives)
+        for each in (*value, *rest):
+            assert not np.any(each)
+        tangent = nt.jvp(lambda x, call=call: call(x, where=never), np.array(x), np.ones_like(x))[1]
+        assert np.array_equal(tangent, np.zeros_like(x))
+    w, out = nt.tensor(x, requires_grad=True), nt.full(np.shape(x), 5.0)
+    assert np.log(w, where=never, out=out) is out
+    (out * w).sum().backward()
+    assert w.grad.tolist() == np.full_like(x, 5.0).tolist()
+    for dtype in ("uint8", "int64", "float16", "float32"):
+        x = nt.zeros(2, dtype=dtype)
+        for ufunc in (np.exp, np.isnan, np.square):
+            assert ufunc(x, where=[False, False]).dtype == ufunc(x, where=[True, False]).dtype
+        assert np.add(x, 1, where=[[False], [False]]).shape == (2, 2)

@@ -149,6 +149,20 @@ def test_methods_of_ported_scripts():
     assert nt.zeros(3).masked_fill_(np.array([True, False, True]), 2.0).tolist() == [2.0, 0.0, 2.0]
     with pytest.raises(nt.errors.ShapeError, match="t: the tensor has shape"):
         nt.ones(1, 2, 3).t()
+    assert x.view_as(nt.ones(3, 2)).shape == (3, 2)
+    assert (x.is_contiguous(), x.t().is_contiguous()) == (True, False)
+    assert (x.clamp_min(4).tolist(), x.clamp_max(1).tolist()) == ([[4, 4, 4], [4, 4, 5]], [[0, 1, 1], [1, 1, 1]])
+    w = nt.tensor([-1.0, 2.0], requires_grad=True)
+    ((w * 1.0).relu_() + (w * 0.0).exp_()).sum().backward()
+    assert w.grad.tolist() == [0.0, 1.0]
+
+
+def test_scatter_takes_a_number_by_name():
+    index = nt.tensor([[1], [0]])
+    assert nt.zeros(2, 2).scatter_(1, index, value=1.0).tolist() == [[0.0, 1.0], [1.0, 0.0]]
+    for wrong in ({}, {"src": nt.ones(2, 1), "value": 1.0}):
+        with pytest.raises(nt.errors.ArgumentError, match="give what to write"):
+            nt.zeros(2, 2).scatter_(1, index, **wrong)
 
 
 def test_names_of_dtypes_and_numbers_in_ported_scripts():

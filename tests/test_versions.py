@@ -146,6 +146,22 @@ def test_a_leaf_cannot_be_written_through_a_view():
     assert x.tolist() == [1.0, 2.0]
 
 
+def test_memory_beside_a_leaf_can_be_written():
+    buffer = nt.zeros(8)
+    w, u, rest = buffer[:3], buffer[3:6], buffer[6:]
+    for leaf in (w, u):
+        leaf.requires_grad_()
+    views = w.view(3, 1), u[:2]
+    rest += 1.0
+    for target, title in ((views[0], "view of a leaf"), (views[1], "view of a leaf"), (u, "add: a leaf")):
+        with pytest.raises(LeafWriteError, match=title):
+            target.add_(1.0)
+    del w, views
+    with pytest.raises(LeafWriteError, match="add: a leaf"):
+        u += 1.0
+    assert buffer.tolist() == [0.0] * 6 + [1.0] * 2
+
+
 def test_a_transform_does_not_let_its_function_write_the_callers_memory():
     array = np.array([1.0, 2.0])
 

@@ -52,9 +52,13 @@ class ConversionMembers(Value):
         """Raise, since there is no such device."""
         return self.to("cuda")
 
+    def is_contiguous(self) -> Any:
+        """Say whether the elements lie in memory in the order of the axes."""
+        return not isinstance(self, Lifted) and self.array.flags.c_contiguous
+
     def contiguous(self) -> Self:
         """Return the tensor itself if its elements lie in the order of its axes, and else a copy for which they do."""
-        if not isinstance(self, Lifted) and self.array.flags.c_contiguous:
+        if self.is_contiguous():
             return self
         copied: Self = ops.clone(self)
         return copied

@@ -78,7 +78,7 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
         return face(*inputs)
     if where is True:
         return write_op(out, face.op, inputs)
-    result = face(*_where_computed(inputs, where))
+    result = _computed_where(face, inputs, where)
     target = out[0] if isinstance(out, tuple) else out
     select: Any = public["where"]
     if target is None:
@@ -88,16 +88,19 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
     return write_op(target, select.op, (where, result, target))
 
 
-def _where_computed(inputs: tuple[Any, ...], where: Any) -> list[Any]:
-    """Return operands with a value that is computed anyway in place of those that are left out.
+def _computed_where(face: Any, inputs: tuple[Any, ...], where: Any) -> Any:
+    """Return what a function gives where a condition holds, and anything elsewhere.
 
-    These may be outside of the domain, where there would be warnings, and derivatives of 0 times infinity.
+    The operands there have a value that is computed anyway in their place: they may be outside of the domain, where
+    there would be warnings, and derivatives of 0 times infinity.
     """
     mask = np.asarray(where, bool)
     shape = np.broadcast_shapes(mask.shape, *map(np.shape, inputs))
     mask = np.broadcast_to(mask, shape)
-    if mask.all() or not mask.any():
-        return list(inputs)
+    if mask.all():
+        return face(*inputs)
+    if not mask.any():
+        return public["broadcast_to"](_zero_of(face, inputs), shape)
     first = tuple(int(places[0]) for places in np.nonzero(mask))
     select: Any = public["where"]
 
@@ -107,7 +110,14 @@ def _where_computed(inputs: tuple[Any, ...], where: Any) -> list[Any]:
         array = np.asarray(x.array if isinstance(x, Value) else x)
         return select(mask, x, np.broadcast_to(array, shape)[first])
 
-    return list(map(filled, inputs))
+    return face(*map(filled, inputs))
+
+
+def _zero_of(face: Any, inputs: tuple[Any, ...]) -> Any:
+    """Return a zero with the dtype and the history of what a function gives, computed of no elements."""
+    reshape: Any = public["reshape"]
+    nothing = face(*(x if isinstance(x, int | float) else reshape(x, (-1,))[:0] for x in inputs))
+    return public["cast"](public["sum"](nothing), nothing.dtype)
 
 
 def _face_of_scipy(ufunc: Any) -> Any:

@@ -10,12 +10,12 @@ import numpy as np
 
 from . import ops, protocols
 from ._typing import NDArray
-from .core.apply import is_tracked
+from .core.apply import is_tracked, leave_out
 from .core.context import current, entered
 from .core.gradients import backward, is_leaf
 from .core.record import Record, call_site, note
-from .core.value import Lifted, Value, extras_of, make_writable, update_node, wrap
-from .core.write import mark_written
+from .core.value import Lifted, Value, extras_of, make_writable, single_array, update_node, wrap
+from .core.write import forget_history, mark_written, replace_memory
 from .dtypes import FLOAT_DTYPES, default_dtype, int64, is_float
 from .errors import ArgumentError, DtypeError, GradientError, IndexingError, OperandError, ShapeError
 from .ops.indexing import setitem
@@ -210,14 +210,18 @@ class Members(Value):
 
     @property
     def data(self) -> Any:
-        """The tensor without its history, of the same memory; assigning writes into it."""
+        """The tensor without its history, of the same memory; assigning gives the tensor new memory with a copy."""
         return ops.stop_gradient(self)
 
     @data.setter
     def data(self, source: Any) -> None:
-        make_writable(self)
+        array = single_array(self)
+        if isinstance(source, Value) and single_array(source) is array:
+            return  # The last step of x.data -= v: the memory holds the result.
+        made = wrap(self.plain, np.empty_like(array))
         with entered(grad=False):
-            setitem(self, ..., source)
+            setitem(made, ..., source)
+        replace_memory(self, made.array)
 
     def requires_grad_(self, flag: Any = True) -> Self:
         """Say whether `backward` shall deliver a gradient here, and return self."""
@@ -241,6 +245,15 @@ class Members(Value):
         return self
 
     set_requires_grad = requires_grad_
+
+    def detach_(self) -> Self:
+        """Make the tensor a constant, without a history, and return self."""
+        single_array(self)
+        if self.extras is not None and self.extras.watchers and not isinstance(self.node, Record):
+            raise GradientError("detach_: the tensor is watched, or being differentiated by; use detach().")
+        forget_history(self)
+        leave_out(self)
+        return self.requires_grad_(False)
 
     def retain_grad(self) -> None:
         """Let `backward` deliver a gradient here although the tensor is not a leaf."""

@@ -336,6 +336,16 @@ class Tensor(Members, WritingMembers, ConversionMembers):
         found: Tensor = ops.polygamma(n, self)
         return found
 
+    def clamp_min(self, min: Any) -> "Tensor":
+        """Return the tensor with elements that are below `min` brought to it."""
+        bounded: Tensor = ops.clip(self, min, None)
+        return bounded
+
+    def clamp_max(self, max: Any) -> "Tensor":
+        """Return the tensor with elements that are above `max` brought to it."""
+        bounded: Tensor = ops.clip(self, None, max)
+        return bounded
+
     def mul_into(self, other: Any, out: "Tensor") -> "Tensor":
         """Write ``self * other`` into `out` and return it."""
         written: Tensor = ops.mul(self, other, out=out)  # type: ignore[call-arg]
@@ -358,6 +368,11 @@ class Tensor(Members, WritingMembers, ConversionMembers):
         """Return the tensor repeated to the shape of another one."""
         repeated: Tensor = ops.expand(self, other.shape)
         return repeated
+
+    def view_as(self, other: Any) -> "Tensor":
+        """Return a view in the shape of another tensor."""
+        shaped: Tensor = ops.view(self, other.shape)
+        return shaped
 
     @property
     def mT(self) -> "Tensor":

@@ -50,13 +50,25 @@ class WritingMembers(Value):
         written: Self = ops.clip(self, min, max, out=self)
         return written
 
+    def exp_(self) -> Self:
+        """Replace each element by its exponential."""
+        written: Self = ops.exp(self, out=self)  # type: ignore[call-arg]
+        return written
+
+    def relu_(self) -> Self:
+        """Bring elements that are below 0 to 0."""
+        written: Self = ops.relu(self, out=self)  # type: ignore[call-arg]
+        return written
+
     def masked_fill_(self, mask: Any, value: Any) -> Self:
         """Write a number where a mask holds."""
         return self.copy_(ops.masked_fill(self, mask, value))
 
-    def scatter_(self, dim: int, index: Any, src: Any) -> Self:
+    def scatter_(self, dim: int, index: Any, src: Any = None, *, value: Any = None) -> Self:
         """Write elements of `src`, or one number, where an index points along an axis."""
-        return self.copy_(ops.scatter(self, dim, index, src))
+        if (src is None) == (value is None):
+            raise ArgumentError("scatter_: give what to write, as src or as value, and not both.")
+        return self.copy_(ops.scatter(self, dim, index, value if src is None else src))
 
     def scatter_add_(self, dim: int, index: Any, src: Any) -> Self:
         """Add elements of `src`, or one number, where an index points along an axis."""

@@ -106,7 +106,10 @@ def _settle_numbers(
     made = {}
     for i in deciding:
         if dtype is not None and not isinstance(arrays[i], _ndarray):
-            made[i] = _asarray(arrays[i], dtype)
+            try:
+                made[i] = _asarray(arrays[i], dtype)
+            except OverflowError as error:
+                raise explain(op, arrays, error) from error
         elif makes_tensor and not is_decided and type(arrays[i]) is float:
             made[i] = _asarray(arrays[i], default_dtype())
     return (
@@ -163,6 +166,13 @@ def watch_on_use(state: State, value: Value) -> None:
         for tape in state.tapes:
             if tape.watch_all and not tape.is_ended:
                 tape.watch_on_use(value)
+
+
+def leave_out(value: Value) -> None:
+    """Let no tape that watches everything watch a constant that ops use."""
+    state = current()
+    for tape in state.tapes if state.watch_all else ():
+        tape.leave_out(value)
 
 
 def is_tracked(value: Value) -> bool:

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakValueDictionary
 
 from .._typing import Dtype, NDArray, Shape
 from ..errors import OperandError
@@ -30,7 +31,7 @@ LEAF = Leaf()
 class Version:
     """Counts the writes to a buffer; all views of the buffer share it. Remembers the last write."""
 
-    __slots__ = ("code", "count", "lasti", "leaf", "recorded", "writer")
+    __slots__ = ("code", "count", "lasti", "leaves", "recorded", "writer")
 
     #: Where the last write was made, and a weak reference to the tensor that it went through; set by the first write.
     code: CodeType
@@ -41,13 +42,13 @@ class Version:
         self.count = 0
         #: The count at the last write that was recorded, which only the tensor that it went through knows about.
         self.recorded = 0
-        #: A weak reference to the leaf whose memory this is, if a view of it was taken.
-        self.leaf: Any = None
+        #: The leaves, by identity, whose memory this or a part of it is, and of which a view was taken; None without.
+        self.leaves: WeakValueDictionary[int, Value] | None = None
 
     def parted(self) -> "Version":
         """Return the version of a copy: whoever read the buffer before it was made notices the same writes."""
         made = copy.copy(self)
-        made.leaf = None
+        made.leaves = None
         return made
 
 

@@ -13,6 +13,9 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
+
+from .._typing import NDArray
 from ..errors import LeafWriteError, OverwrittenError
 from .context import current, settle
 from .record import Record, call_site, describe_site, note
@@ -50,8 +53,10 @@ def link_version(base: Value, view: Value, is_view: bool = False) -> None:
         stamp = base.version
         assert stamp is not None
     version = stamp[0]
-    if version.leaf is None and base.node is LEAF:
-        version.leaf = weakref.ref(base)
+    if base.node is LEAF:
+        if version.leaves is None:
+            version.leaves = weakref.WeakValueDictionary()
+        version.leaves.setdefault(id(base), base)
     view.version = stamp if stamp[1] == version.count else (version, version.count)
     if type(view.node) is Record:
         view.node.version = view.version
@@ -107,8 +112,8 @@ def check_writable(name: str, target: Value, is_recording: bool) -> None:
     """Raise if `target` must not be written now."""
     settle(current())
     if is_recording:
-        leaf = target if target.version is None or target.version[0].leaf is None else target.version[0].leaf()
-        if leaf is not None and leaf.node is LEAF:
+        leaf = _leaf_of(target)
+        if leaf is not None:
             what = "a leaf" if leaf is target else "a view of a leaf"
             raise LeafWriteError(
                 f"{name}: {what} that requires a gradient or is watched cannot be written in place while gradients are "
@@ -121,6 +126,18 @@ def check_writable(name: str, target: Value, is_recording: bool) -> None:
         )
     if not target.array.flags.writeable:
         raise OverwrittenError(f"{name}: the tensor's memory is read-only; use clone() to get memory of its own.")
+
+
+def _leaf_of(target: Value) -> Value | None:
+    """Return the leaf that a write to `target` changes, if there is one."""
+    if target.node is LEAF or target.version is None:
+        return target if target.node is LEAF else None
+    leaves = target.version[0].leaves
+    for leaf in () if leaves is None else leaves.values():
+        # A part of the buffer that is none of the leaf's has the same version.
+        if leaf.node is LEAF and np.may_share_memory(leaf.array, target.array):
+            return leaf
+    return None
 
 
 def mark_written(target: Value, node: Record | None) -> None:
@@ -148,6 +165,21 @@ def mark_unrecorded(target: Value) -> None:
     version = _count_write(target)
     if not is_stale:
         target.version = (version, version.count)
+
+
+def replace_memory(target: Value, array: NDArray) -> None:
+    """Give `target` other memory with other contents; views and records of what it had keep that."""
+    version_of(target)
+    assert target.version is not None
+    version, stamp = target.version
+    target.array, target.version = array, (version.parted(), stamp)
+    mark_unrecorded(target)
+
+
+def forget_history(target: Value) -> None:
+    """Make `target` a constant of the same memory; records that read it go on to notice writes to that."""
+    version = version_of(target)
+    target.node, target.version = None, (version, version.count)
 
 
 def _count_write(target: Value) -> Version:

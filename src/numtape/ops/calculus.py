@@ -106,7 +106,7 @@ def diff(x: Array, n: int = 1, axis: int = -1, prepend: Array = None, append: Ar
         return _diff(x, n=n, axis=axis)
     shape = shape_of(x)
     place = axis_of("diff", axis, shape)
-    parts = with_common_dtype(*(part for part in (prepend, x, append) if part is not None))
+    parts = with_common_dtype("diff", *(part for part in (prepend, x, append) if part is not None))
     edge = (*shape[:place], 1, *shape[place + 1 :])
     whole = concat([part if shape_of(part) else broadcast_to(part, edge) for part in parts], axis=place)
     return _diff(whole, n=n, axis=place)

@@ -6,8 +6,8 @@ from typing import cast as cast_to
 import numpy as np
 
 from .._typing import Array, Dtype, DtypeLike
+from ..core.apply import leave_out
 from ..core.binding import as_kind
-from ..core.context import current
 from ..core.declare import differentiable, face_of, linear
 from ..core.op import Op, Structure, same
 from ..core.value import Lifted, Value, array_of, wrap
@@ -77,9 +77,7 @@ def stop_gradient(x: Array) -> Array:
         return x.detached()
     constant = wrap(x.plain, x.array)
     link_version(x, constant)
-    state = current()
-    for tape in state.tapes if state.watch_all else ():
-        tape.leave_out(constant)
+    leave_out(constant)
     return constant
 
 

@@ -13,7 +13,7 @@ from ..core.inplace import is_own_write, write_part
 from ..core.op import Back, Op, Structure
 from ..core.value import Value, single_array
 from ..dtypes import can_store, plain_array
-from ..errors import DtypeError, IndexingError, ShapeError
+from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from .samples import rejected, sample, values
 from .selection import where
 from .shapes import broadcast_to
@@ -359,6 +359,8 @@ def _store(x: Any, key: Key, part: Any) -> None:
             f"setitem: x[key] has shape {np.shape(x[key])} and the value to store has shape {np.shape(part)}, which "
             "does not broadcast to it."
         ) from error
+    except OverflowError as error:
+        raise ArgumentError(f"setitem: {error}; use a wider dtype, or a float one.") from error
 
 
 def setitem(x: Value, key: Any, part: Array) -> None:

@@ -10,7 +10,7 @@ from .._typing import Array, Dtype, Shape
 from ..core.declare import composed, linear
 from ..core.op import Back, Op, Structure
 from ..core.value import Value
-from ..dtypes import promote
+from ..dtypes import as_integers, is_float, promote
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
 from .casting import cast
 from .reshaping import atleast_1d, atleast_2d, unsqueeze
@@ -181,19 +181,19 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
     found = list(arrays)
     if not found:
         raise ArgumentError(f"{name}: the sequence is empty; give at least one tensor or array.")
-    return with_common_dtype(*found)
+    return with_common_dtype(name, *found)
 
 
-def with_common_dtype(*operands: Any) -> list[Any]:
+def with_common_dtype(name: str, *operands: Any) -> list[Any]:
     """Return operands that will be joined; the dtype of those without axes, which does not count, is that of all."""
     found = without_lists(*operands)
     dtype = promote(found)
-    return found if dtype is None else [x if shape_of(x) else _in_dtype(x, dtype) for x in found]
+    return found if dtype is None else [x if shape_of(x) else _in_dtype(name, x, dtype) for x in found]
 
 
-def _in_dtype(x: Any, dtype: Dtype) -> Any:
+def _in_dtype(name: str, x: Any, dtype: Dtype) -> Any:
     if not isinstance(x, Value):
-        return np.asarray(x, dtype)
+        return np.asarray(x, dtype) if is_float(dtype) else as_integers(name, x, dtype)
     return x if x.dtype == dtype else cast(x, dtype)
 
 

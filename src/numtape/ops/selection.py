@@ -10,6 +10,7 @@ from ..core.declare import composed, discrete, elementwise, face_of
 from ..core.op import NON_DIFFERENTIABLE
 from ..dtypes import as_integers, is_float
 from ..errors import ArgumentError, DtypeError, ShapeError
+from .casting import cast
 from .comparisons import isfinite
 from .samples import SHAPES, rejected, sample, values
 from .shapes import common_shape, shape_of
@@ -179,10 +180,12 @@ def masked_fill(x: Array, mask: Array, value: Array) -> Array:
 
 
 def _as_element(name: str, value: Array, x: Array) -> Array:
-    """Return a number that is to stand among the elements of `x`, in the dtype of `x` if that holds integers."""
+    """Return a number that is to stand among the elements of `x`, in the dtype of `x` unless it is a Python number."""
     dtype = getattr(x, "dtype", None)
-    if dtype is None or is_float(dtype):
+    if dtype is None:
         return value
+    if is_float(dtype):
+        return value if getattr(value, "dtype", dtype) == dtype else cast(value, dtype)
     kind = np.result_type(value) if isinstance(value, float) else getattr(value, "dtype", dtype)
     if is_float(kind):
         raise DtypeError(
