@@ -128,3 +128,37 @@ def test_a_state_without_float_tensors_is_returned():
     w = leaf(2.0)
     count = nt.checkpoint_loop(lambda s: s + (w * s > 1).sum(), nt.tensor(1), 3)
     assert count.tolist() == 4
+
+
+def test_hooks_run_once_on_the_whole_gradient_of_what_is_captured_and_in_each_step_on_its_own():
+    def gradients(loop):
+        w = nt.tensor([0.5, 0.7], dtype="float64", requires_grad=True)
+        x = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+        v = w * 2.0
+        calls = []
+        for name, tensor, factor in (("w", w, 0.5), ("v", v, 0.25), ("x", x, 3.0)):
+            tensor.register_hook(lambda g, name=name, factor=factor: calls.append(name) or g * factor)
+
+        def step(s):
+            s.register_hook(lambda g: calls.append("s") or g * 2.0)
+            return nt.sin(s * w) + v * 0.1
+
+        loop(step, x * 1.0, 3).sum().backward()
+        with nt.GradientTape() as tape:
+            with nt.GradientTape() as inner:
+                y = loop(step, x * 1.0, 3).sum()
+            first = inner.gradient(y, [x, w])
+            norm = sum((g * g).sum() for g in first)
+        second = tape.gradient(norm, [x, w])
+        return [g.detach().numpy() for g in (x.grad, w.grad, *first, *second)], "".join(calls)
+
+    def plain(step, state, n):
+        for _ in range(n):
+            state = step(state)
+        return state
+
+    found, calls = gradients(nt.checkpoint_loop)
+    expected, plain_calls = gradients(plain)
+    assert calls[:12] == plain_calls[:12] == "sssvwx" * 2
+    assert sorted(calls) == sorted(plain_calls)
+    np.testing.assert_allclose(found, expected, rtol=1e-13)

@@ -15,14 +15,14 @@ from ..core.binomial import best_step
 from ..core.context import Cell, Context, Scope, aside, casting, current, entered, reaching_all
 from ..core.effects import effects, undoing
 from ..core.forward import forward
-from ..core.gradients import link_of, sweep, tracked_again
-from ..core.graph import collect
+from ..core.gradients import link_of, tracked_again
+from ..core.graph import collect, graph_of, oldest_of
 from ..core.op import Facts, Op
 from ..core.reverse import reverse
 from ..core.stream import Stream, thread_stream
 from ..core.streaming import StreamingTape
 from ..core.tape import RecordingTape, watching
-from ..core.value import Value, wrap
+from ..core.value import Value, wrap, wrap_seed
 from ..counts import is_count
 from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
 from ..ops import clone
@@ -307,7 +307,7 @@ class _Loop:
         seeds = [
             (link_of(out), g) for out, g in zip(tensors_of(after), moved, strict=True) if g is not None and out.node
         ]
-        found = reverse(seeds, sources, ends=set(sources)) if seeds else {}
+        found = reverse(seeds, sources, ends=set(map(link_of, self.captured))) if seeds else {}
         for i, value in enumerate(self.captured):
             g = found.get(link_of(value))
             if g is not None:
@@ -407,12 +407,15 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
 def _pull_recorded(moved: list[Any], operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     """Do the same on tensors, for higher orders: the whole loop runs on the tape."""
     state, sources = _run_recorded(operands, loop)
-    pairs = [
-        (out, g) for out, g in zip(tensors_of(state), moved, strict=True) if g is not None and out.node is not None
+    seeds = [
+        (link_of(out), wrap_seed(Tensor, g) if isinstance(g, np.ndarray) else g)
+        for out, g in zip(tensors_of(state), moved, strict=True)
+        if g is not None and out.node is not None
     ]
-    found = sweep(
-        [out for out, _ in pairs], [g for _, g in pairs], sources, create_graph=True, ends=set(map(link_of, sources))
-    )
+    ends = set(map(link_of, sources))
+    graph = graph_of([link for link, _ in seeds], ends, oldest_of(ends))
+    with tracked_again(graph[0]), entered(grad=True):
+        found = reverse(seeds, ends, cls=Tensor, ends=ends, graph=graph)
     return [found.get(link_of(source)) for source in sources]
 
 
@@ -422,7 +425,8 @@ def _run_recorded(operands: tuple[Any, ...], loop: _Loop) -> tuple[Any, list[Val
     inputs = [clone(x) for x in operands[: len(operands) - len(loop.captured)]]
     with loop.replaying() as strangers, entered(scopes=(*current().scopes, *loop.scopes)):
         loop.go_back(loop.kept[0])
-        state = with_tensors(copied(loop.kept[0].state), inputs)
+        # Copied once more, since the first step may put hooks on its state: a sweep calls none of where it ends.
+        state = with_tensors(copied(loop.kept[0].state), list(map(clone, inputs)))
         for number in range(loop.length or 0):
             with Watcher(tensors_of(state), strangers):
                 state = loop.call(state, number)
