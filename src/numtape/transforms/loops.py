@@ -122,10 +122,12 @@ class _Loop:
         self.captured: list[Value] = []
         #: The random streams that steps draw from, and where each stood before.
         self.streams: dict[Stream, dict[str, Any]] = {}
-        #: Whether steps run inside of a tape, so that gradients which they take are differentiated, and whether one
-        #: watches what is used there. They run again as they ran first: so constants of their own are recorded, too.
+        #: Whether steps run inside of a tape or of transforms, so that gradients which they take are differentiated,
+        #: and whether one watches what is used there. They run again as they ran first: so constants of their own are
+        #: recorded, too.
         self.is_on_tape = bool(current().tapes)
         self.watches_all = current().watch_all
+        self.transforms = current().transforms
         #: The outputs of the first run, until they are recorded.
         self.fresh: tuple[NDArray, ...] | None = None
         #: The scope that says in which dtypes the ops of steps run.
@@ -235,7 +237,13 @@ class _Loop:
     def as_first(self) -> entered:
         """Return the surroundings that a step runs in when it runs again on the tape: those of its first run."""
         tapes = (_Forgetful(self.watches_all),) if self.is_on_tape else ()
-        return entered(grad=True, tapes=tapes, watch_all=self.watches_all, scopes=self.replay_scopes())
+        return entered(
+            grad=True,
+            tapes=tapes,
+            watch_all=self.watches_all,
+            transforms=self.transforms,
+            scopes=self.replay_scopes(),
+        )
 
     def replay_scopes(self) -> tuple[Scope, ...]:
         """Return the scopes that steps run in again: those that reach all, and those of their dtypes."""
