@@ -37,6 +37,55 @@ def test_a_variable_that_is_bound_anew_is_named_in_higher_orders():
         inner.gradient(y, x)
 
 
+OTHER_TENSORS = "took other tensors from outside when it ran again for the backward"
+
+
+def test_a_constant_that_is_bound_anew_is_named():
+    w = leaf([0.5, 0.7])
+    total = 0.0
+    for batch in [nt.tensor(np.array([1.0, 2.0]) * k) for k in (1, 2)]:
+        total = total + nt.checkpoint_loop(lambda s: nt.tanh(s * w + batch), nt.zeros(2, dtype="float64"), 4).sum()  # noqa: B023
+    with pytest.raises(GradientError, match=f"step 1 of .* {OTHER_TENSORS}"):
+        total.backward()
+
+
+def test_a_variable_that_is_bound_to_a_constant_is_named():
+    w = leaf([0.5, 0.7])
+    y = nt.checkpoint_loop(lambda s: nt.sin(s * w), leaf([1.0, 2.0]), 4).sum()
+    w = w.detach()
+    with pytest.raises(GradientError, match=OTHER_TENSORS):
+        y.backward()
+
+
+def test_captured_variables_that_are_swapped_are_named():
+    a, b = leaf([0.5, 0.7]), leaf([1.5, 1.7])
+    y = nt.checkpoint_loop(lambda s: nt.sin(s * a) + nt.cos(b), leaf([1.0, 2.0]), 4).sum()
+    a, b = b, a
+    with pytest.raises(GradientError, match=OTHER_TENSORS):
+        y.backward()
+
+
+def test_a_captured_variable_that_is_passed_on_and_bound_anew_is_named():
+    a, b = leaf([0.5, 0.7]), leaf([1.5, 1.7])
+    y = nt.checkpoint_loop(lambda s: (b, s[0] * a), (leaf([1.0, 2.0]), leaf([1.0, 2.0])), 4)
+    y = (y[0] * y[1]).sum()
+    a, b = b, a
+    with pytest.raises(GradientError, match=OTHER_TENSORS):
+        y.backward()
+
+
+def test_a_captured_constant_may_require_gradients_later():
+    w, x = nt.tensor([0.5, 0.7], dtype="float64"), leaf([1.0, 2.0])
+    y = nt.checkpoint_loop(lambda s: nt.sin(s * w), x, 4, snapshots=2).sum()
+    z = leaf([1.0, 2.0])
+    plain = nt.sin(nt.sin(nt.sin(nt.sin(z * w) * w) * w) * w).sum()
+    w.requires_grad = True
+    y.backward()
+    plain.backward()
+    np.testing.assert_array_equal(x.grad.numpy(), z.grad.numpy())
+    assert w.grad is None
+
+
 def test_steps_may_make_leaves_of_their_own():
     def energy(q):
         return (q**4).sum() + (scale * q).sum()

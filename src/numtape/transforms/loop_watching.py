@@ -4,7 +4,7 @@ import gc
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..core.context import Scope
 from ..core.gradients import link_of
@@ -16,6 +16,16 @@ from ..errors import GradientError, OverwrittenError
 Leaves = weakref.WeakValueDictionary[int, Value]
 
 
+class _Use(NamedTuple):
+    """The first use of a tensor: its number among all, that of the step, and the write count of a constant."""
+
+    order: int
+    step: int
+    writes: int | None
+    #: The tensor, weakly, or the record that has made it.
+    link: Any
+
+
 class Captured:
     """The tensors that steps take from outside: tracked ones, and constants with the write counts they were read at."""
 
@@ -23,16 +33,19 @@ class Captured:
         self._made: dict[Record, Value] = {}
         self._leaves: Leaves = weakref.WeakValueDictionary()
         #: By identity; those that die are forgotten, since a step makes constants of its own.
-        self._constants: dict[int, tuple[weakref.ref[Value], int]] = {}
-        #: The first index of the loop, and of the step that runs.
+        self._uses: dict[int, _Use] = {}
+        self._count = 0
+        #: The first index of the loop, and of the step that runs, which has a number.
         self._since = self._step_since = next_index()
+        self._step = 0
 
-    def start_step(self) -> None:
+    def start_step(self, number: int) -> None:
         """Take what was made from now on as made by the step that runs."""
+        self._step = number
         self._step_since = next_index()
 
-    def add(self, value: Value) -> None:
-        """Note a tensor that an op has used."""
+    def add(self, value: Value) -> int:
+        """Note a tensor that an op has used, and return its `order_of`."""
         record = value.node
         if type(record) is Record:
             if self._since <= record.index < self._step_since:
@@ -44,12 +57,28 @@ class Captured:
             self._made.setdefault(record, value)
         elif record is not None:
             self._leaves.setdefault(id(value), value)
-        elif id(value) not in self._constants:
-            self._constants[id(value)] = (weakref.ref(value, self._forgetter(id(value))), writes_to(value))
+        link = link_of(value)
+        if not self.knows(link):
+            self._count += 1
+            kept = link if type(link) is Record else weakref.ref(value, self._forgetter(id(value)))
+            self._uses[id(link)] = _Use(self._count, self._step, writes_to(value) if record is None else None, kept)
+        return self.order_of(link, self._step)
 
     def _forgetter(self, key: int) -> Callable[[Any], object]:
-        constants = self._constants
-        return lambda _: constants.pop(key, None)
+        uses = self._uses
+        return lambda _: uses.pop(key, None)
+
+    def knows(self, link: Any) -> bool:
+        """Say whether a step has used something when it ran first."""
+        return id(link) in self._uses
+
+    def order_of(self, link: Any, step: int) -> int:
+        """Return a number that tells what steps before this one have used from all else; 0 if none has.
+
+        What only one step has used may be its own, and is another one when it runs again.
+        """
+        use = self._uses.get(id(link))
+        return 0 if use is None or use.step >= step else use.order
 
     def values(self) -> list[Value]:
         """Return the tensors that get gradients: of leaves, those that outlive the loop."""
@@ -57,9 +86,9 @@ class Captured:
 
     def check(self) -> None:
         """Raise if a constant was overwritten since it was read."""
-        for ref, count in self._constants.values():
-            value = ref()
-            if value is not None and writes_to(value) != count:
+        for use in list(self._uses.values()):
+            value = None if use.writes is None else use.link()
+            if value is not None and writes_to(value) != use.writes:
                 assert value.version is not None
                 written = describe_site(value.version[0].code, value.version[0].lasti)
                 raise OverwrittenError(
@@ -71,17 +100,23 @@ class Captured:
 class Strangers:
     """Finds tracked tensors that steps take from outside when they run again, and did not take the first time."""
 
-    def __init__(self, captured: Iterable[Value]) -> None:
-        self._known = set(map(link_of, captured))
+    def __init__(self, captured: Captured) -> None:
+        self._captured = captured
         self._leaves: Leaves = weakref.WeakValueDictionary()
+        self._step = 0
 
-    def add(self, value: Value) -> None:
-        """Look at a tensor that an op has used."""
-        if value.node is None or link_of(value) in self._known:
-            return
-        if type(value.node) is Record:
-            _raise_strange(value)
-        self._leaves.setdefault(id(value), value)
+    def start_step(self, number: int) -> None:
+        """Take what is used from now on as used by a step."""
+        self._step = number
+
+    def add(self, value: Value) -> int:
+        """Look at a tensor that an op has used, and return its `order_of`."""
+        link = link_of(value)
+        if value.node is not None and not self._captured.knows(link):
+            if type(link) is Record:
+                _raise_strange(value)
+            self._leaves.setdefault(id(value), value)
+        return self._captured.order_of(link, self._step)
 
     def check(self) -> None:
         """Raise for a leaf that has outlived the steps: none of them has made it for itself."""
@@ -105,9 +140,12 @@ class Watcher(Scope):
 
     skips_loops = True
 
-    def __init__(self, start: Iterable[Value], outside: Captured | Strangers) -> None:
+    def __init__(self, start: Iterable[Value], outside: Captured | Strangers, number: int) -> None:
+        outside.start_step(number)
         self.outside = outside
+        #: Numbers that tell ops, shapes and parameters, and which tensors from outside they take.
         self.trace = 0
+        self.taken = 0
         self.inside: set[Any] = set(map(link_of, start))
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
@@ -124,7 +162,9 @@ class Watcher(Scope):
     def see(self, value: Value) -> None:
         """Look at a tensor that is used, or is part of the next state."""
         if link_of(value) not in self.inside:
-            self.outside.add(value)
+            order = self.outside.add(value)
+            if order:
+                self.taken = zlib.crc32(order.to_bytes(8), self.taken)
 
 
 #: Parameters that are cheap to tell from others: no arrays, no functions.

@@ -114,8 +114,10 @@ class _Loop:
         self.length = n
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
         self.kept: list[Snapshot] = []
-        #: For each step, a number that tells its ops, shapes and parameters; with `verify`, one that tells its values.
+        #: For each step, numbers that tell its ops, shapes and parameters, and which tensors from outside these take;
+        #: with `verify`, one that tells its values.
         self.traces = numbers("L")
+        self.taken = numbers("L")
         self.values = numbers("L")
         #: The tensors that steps take from outside, and those of them that get gradients.
         self.outside = Captured()
@@ -200,14 +202,10 @@ class _Loop:
                     self.kept.append(snapshot(state, number, self.streams))
                 context.cell = tape.cell = Cell(_STEP)
                 tape.cells = [tape.cell]
-                self.outside.start_step()
-                start = tracked(state)
-                with Watcher(tensors_of(start), self.outside) as watcher:
-                    after = self.call(start, number)
-                for value in tensors_of(after):  # What is passed on without an op is captured as well.
-                    watcher.see(value)
+                watcher, _, after = self._watch(state, number, self.outside)
                 state = detached(after)
                 self.traces.append(watcher.trace)
+                self.taken.append(watcher.taken)
                 if self.verify:
                     self.values.append(checksum(state))
                 number += 1
@@ -217,6 +215,15 @@ class _Loop:
         self.length = number
         return state
 
+    def _watch(self, state: Any, number: int, outside: Captured | Strangers) -> tuple[Watcher, Any, Any]:
+        """Run a step on the tape; return who has watched it, the leaves that it began with, and what it gave."""
+        start = tracked(state)
+        with Watcher(tensors_of(start), outside, number) as watcher:
+            after = self.call(start, number)
+        for value in tensors_of(after):  # What is passed on without an op is captured as well.
+            watcher.see(value)
+        return watcher, start, after
+
     @contextmanager
     def replaying(self) -> Iterator[Strangers]:
         """Undo what steps change when they run again, and let captured tensors be tracked, whatever happens inside.
@@ -224,7 +231,7 @@ class _Loop:
         Yields what looks out for tensors that steps did not capture when they ran first.
         """
         self.outside.check()
-        strangers = Strangers(self.captured)
+        strangers = Strangers(self.outside)
         places = {stream: stream.place() for stream in self.streams}
         try:
             with watching(self.captured), undoing():
@@ -291,9 +298,7 @@ class _Loop:
 
     def _run_again(self, state: Any, number: int, strangers: Strangers) -> tuple[Any, Any]:
         """Run a step again, on the tape; return the leaves that it began with, and what it gave."""
-        start = tracked(state)
-        with Watcher(tensors_of(start), strangers) as watcher:
-            after = self.call(start, number)
+        watcher, start, after = self._watch(state, number, strangers)
         for tape in current().tapes:  # What was watched because the step has used it ends with the step.
             tape.unwatch_used()
         self._compare(number, detached(after), watcher)
@@ -349,6 +354,13 @@ class _Loop:
                 f"checkpoint_loop: step {number} of {name} ran other ops, or on other shapes, or with other "
                 "parameters, when it ran again for the backward. A step must depend on its state, its number and what "
                 "does not change; keep what changes in the state."
+            )
+        if watcher.taken != self.taken[number]:
+            watcher.outside.check()
+            raise GradientError(
+                f"checkpoint_loop: step {number} of {name} took other tensors from outside when it ran again for the "
+                "backward. A step that captures a variable sees what this holds then; bind it (lambda s, w=w: ...), or "
+                "put it into the state."
             )
         if self.verify and checksum(state) != self.values[number]:
             raise GradientError(
@@ -436,7 +448,7 @@ def _run_recorded(operands: tuple[Any, ...], loop: _Loop) -> tuple[Any, list[Val
         # Copied once more, since the first step may put hooks on its state: a sweep calls none of where it ends.
         state = with_tensors(copied(loop.kept[0].state), list(map(clone, inputs)))
         for number in range(loop.length or 0):
-            with Watcher(tensors_of(state), strangers):
+            with Watcher(tensors_of(state), strangers, number):
                 state = loop.call(state, number)
     return state, [*inputs, *loop.captured]
 
