@@ -12,7 +12,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.binomial import best_step
-from ..core.context import Cell, Context, Scope, aside, casting, current, entered, reaching_all
+from ..core.context import Cell, Context, Scope, casting, current, entered, reaching_all
 from ..core.effects import effects, undoing
 from ..core.forward import forward
 from ..core.gradients import link_of, tracked_again
@@ -288,7 +288,7 @@ class _Loop:
             units = end - top.number
             if units > 1:
                 ahead = best_step(units, free) if free > 0 else units - 1
-                top = self._advance(top, ahead, strangers)
+                top = self.advance(top, ahead, strangers)
                 if free > 0:
                     kept.append(top)
                     continue
@@ -304,7 +304,7 @@ class _Loop:
         self._compare(number, detached(after), watcher)
         return start, after
 
-    def _advance(self, start: Snapshot, steps: int, strangers: Strangers) -> Snapshot:
+    def advance(self, start: Snapshot, steps: int, strangers: Strangers) -> Snapshot:
         """Run steps again, and return the state after them."""
         state = start.state
         self.go_back(start)
@@ -404,11 +404,8 @@ def _loop(operands: tuple[NDArray, ...], /, *, loop: _Loop) -> Any:
     outs = loop.fresh
     loop.fresh = None
     if outs is None:
-        with loop.replaying(), aside(grad=False, scopes=loop.replay_scopes()):
-            loop.go_back(loop.kept[0])
-            state = copied(loop.kept[0].state)
-            for number in range(loop.length or 0):
-                state = loop.call(state, number)
+        with loop.replaying() as strangers, loop.as_first():
+            state = loop.advance(loop.kept[0], loop.length or 0, strangers).state
         outs = tuple(value.array for value in tensors_of(state))
     return outs if len(outs) > 1 else outs[0]
 
