@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 from ..core.context import Scope
 from ..core.gradients import link_of
 from ..core.record import Record, describe_site, next_index
+from ..core.tape import RecordingTape
 from ..core.value import Value, writes_to
 from ..errors import GradientError, OverwrittenError
 
@@ -173,3 +174,20 @@ _PLAIN = frozenset((int, float, bool, str, type(None), type(...), slice))
 
 def _is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
+
+
+class Forgetful(RecordingTape):
+    """A tape that records are made on, and that lists none of them."""
+
+    __slots__ = ()
+
+    def __init__(self, watch_all: bool) -> None:
+        super().__init__(watch_all)
+        self.records = _Nothing()
+
+
+class _Nothing(list[Any]):
+    """A list that stays empty."""
+
+    def append(self, item: Any) -> None:
+        """Leave it."""

@@ -12,7 +12,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.binomial import best_step
-from ..core.context import Cell, Context, Scope, casting, current, entered, reaching_all
+from ..core.context import Cell, Context, Scope, aside, casting, current, entered, reaching_all
 from ..core.effects import effects, undoing
 from ..core.forward import forward
 from ..core.gradients import link_of, tracked_again
@@ -41,7 +41,7 @@ from .loop_states import (
     tracked,
     with_tensors,
 )
-from .loop_watching import Captured, Strangers, Watcher
+from .loop_watching import Captured, Forgetful, Strangers, Watcher
 from .transposing import is_recorded
 
 
@@ -110,6 +110,7 @@ class _Loop:
         self.step = step
         self.takes_number = _takes_two(step)
         self.until = until
+        self.until_draws = False
         self.verify = verify
         self.length = n
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
@@ -161,7 +162,16 @@ class _Loop:
         """Say whether a state is the last."""
         if self.until is None:
             return number == self.length
-        return bool(self.until(state))
+        with effects() as seen:
+            is_over = bool(self.until(state))
+        self.until_draws |= bool(seen.drawn)
+        return is_over
+
+    def ask_again(self, state: Any) -> None:
+        """Draw what `until` drew after a step that ran again, so that the next one draws what it drew first."""
+        if self.until is not None and self.until_draws:
+            with aside():
+                self.until(detached(state))
 
     def run_plainly(self, state: Any) -> Any:
         """Run the loop without keeping anything."""
@@ -243,7 +253,7 @@ class _Loop:
 
     def as_first(self) -> entered:
         """Return the surroundings that a step runs in when it runs again on the tape: those of its first run."""
-        tapes = (_Forgetful(self.watches_all),) if self.is_on_tape else ()
+        tapes = (Forgetful(self.watches_all),) if self.is_on_tape else ()
         return entered(
             grad=True,
             tapes=tapes,
@@ -269,6 +279,7 @@ class _Loop:
         for number in range(start.number, end):
             before = tracked(state)
             state = self.call(before, number)
+            self.ask_again(state)
             yield number, tensors_of(before), tensors_of(state)
 
     def pull(self, cotangents: Sequence[Any], strangers: Strangers) -> list[Any]:
@@ -302,6 +313,7 @@ class _Loop:
         for tape in current().tapes:  # What was watched because the step has used it ends with the step.
             tape.unwatch_used()
         self._compare(number, detached(after), watcher)
+        self.ask_again(after)
         return start, after
 
     def advance(self, start: Snapshot, steps: int, strangers: Strangers) -> Snapshot:
@@ -369,23 +381,6 @@ class _Loop:
             )
 
 
-class _Forgetful(RecordingTape):
-    """A tape that records are made on, and that lists none of them."""
-
-    __slots__ = ()
-
-    def __init__(self, watch_all: bool) -> None:
-        super().__init__(watch_all)
-        self.records = _Nothing()
-
-
-class _Nothing(list[Any]):
-    """A list that stays empty."""
-
-    def append(self, item: Any) -> None:
-        """Leave it."""
-
-
 def _takes_two(step: Callable[..., Any]) -> bool:
     """Say whether a step wants its number."""
     try:
@@ -447,6 +442,7 @@ def _run_recorded(operands: tuple[Any, ...], loop: _Loop) -> tuple[Any, list[Val
         for number in range(loop.length or 0):
             with Watcher(tensors_of(state), strangers, number):
                 state = loop.call(state, number)
+            loop.ask_again(state)
     return state, [*inputs, *loop.captured]
 
 
