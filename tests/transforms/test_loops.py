@@ -371,6 +371,17 @@ def test_second_order_where_state_and_step_share_a_variable():
     np.testing.assert_allclose(nt.grad(lambda v: nt.grad(cube)(v).sum())(np.array([0.5])), [3.0])
 
 
+def test_all_derivatives_of_a_loop_that_depends_on_nothing_are_zero():
+    constant, x = nt.tensor([0.2, 0.9], dtype="float64"), np.array([0.3, 0.5])
+
+    def f(x):
+        return nt.checkpoint_loop(lambda _: nt.sin(constant * 2.0), x, 3).sum()
+
+    assert not nt.grad(f)(x).any()
+    assert not nt.grad(lambda x: nt.grad(f)(x).sum())(x).any()
+    assert not nt.hessian(f)(x).any()
+
+
 def test_draws_from_a_generator_repeat():
     generator = nt.Generator(0)
     x = nt.tensor([1.0], dtype="float64", requires_grad=True)
