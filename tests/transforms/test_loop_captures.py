@@ -211,3 +211,13 @@ def test_hooks_run_once_on_the_whole_gradient_of_what_is_captured_and_in_each_st
     assert calls[:12] == plain_calls[:12] == "sssvwx" * 2
     assert sorted(calls) == sorted(plain_calls)
     np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_a_step_that_takes_from_an_iterator_is_named():
+    x = leaf([1.0, 2.0])
+    factors = iter([0.5, 0.6, 0.7])
+    y = nt.checkpoint_loop(lambda s: nt.sin(s) * next(factors), x, 3).sum()
+    with pytest.raises(GradientError, match=r"step . of .* came to the end of an iterator when it ran again .* by its"):
+        y.backward()
+    with pytest.raises(StopIteration):
+        nt.checkpoint_loop(lambda s: nt.sin(s) * next(factors), x, 3)

@@ -155,6 +155,13 @@ class _Loop:
                 "captures; the backward runs it again on what these hold. Compute new tensors, such as s = s + s * 0.1 "
                 "for s += s * 0.1, or write to s.clone()."
             ) from error
+        except StopIteration as error:
+            if number >= len(self.traces):
+                raise
+            raise GradientError(
+                f"checkpoint_loop: step {number} of {self._name} came to the end of an iterator when it ran again for "
+                "the backward. Take what it needs by its number: lambda s, i: ... items[i]."
+            ) from error
         check_state(state, after, number)
         return after
 
