@@ -145,6 +145,10 @@ class _Loop:
         name: str = getattr(self.step, "__qualname__", type(self.step).__name__)
         return name
 
+    def held(self) -> list[NDArray]:
+        """Return the arrays of the states that were kept."""
+        return [value.array for kept in self.kept for value in tensors_of(kept.state)]
+
     def call(self, state: Any, number: int) -> Any:
         """Run one step."""
         try:
