@@ -110,6 +110,35 @@ def repeated(step, state, n):
     return state
 
 
+def test_steps_may_make_leaves_of_their_own_in_higher_orders():
+    def descending(s):
+        p = s.detach().requires_grad_()
+        (p**2).sum().backward()
+        return nt.sin(s) - 0.1 * p.grad
+
+    constant = nt.tensor([0.2, 0.9], dtype="float64")
+    x = np.array([0.3, 0.7])
+    for step in (
+        descending,
+        lambda s: nt.sin(s) * nt.grad(lambda y: (y**3).sum())(constant),
+        lambda s: nt.sin(s) * nt.jvp(lambda y: y**3, constant, constant)[1],
+    ):
+        expected = nt.hessian(lambda x, step=step: step(step(step(x))).sum())(x)
+        found = nt.hessian(lambda x, step=step: nt.checkpoint_loop(step, x, 3).sum())(x)
+        np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_a_variable_that_one_step_alone_uses_and_that_is_bound_anew_is_named():
+    w, x = leaf([0.5, 0.7]), leaf([1.0, 2.0])
+    with nt.GradientTape(), nt.GradientTape(persistent=True) as tape:
+        y = nt.checkpoint_loop(lambda s: nt.sin(s * w), x, 1).sum()
+        w = leaf([0.5, 0.7], name="second")
+        with pytest.raises(GradientError, match="its step took the tensor 'second' from outside"):
+            tape.gradient(y, x)
+    with pytest.raises(GradientError, match="its step took the tensor 'second' from outside"):
+        y.backward()
+
+
 def test_a_loop_holds_none_of_the_leaves_that_its_steps_make():
     def step(s):
         q = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)

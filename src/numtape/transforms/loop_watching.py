@@ -103,12 +103,17 @@ class Strangers:
 
     def __init__(self, captured: Captured) -> None:
         self._captured = captured
+        #: What steps took the first time, and have not taken again.
+        self._missing = set(map(link_of, captured.values()))
+        #: Leaves that were not taken the first time, and in which run of a step each was seen.
         self._leaves: Leaves = weakref.WeakValueDictionary()
-        self._step = 0
+        self._seen: dict[int, int] = {}
+        self._step = self._runs = 0
 
     def start_step(self, number: int) -> None:
         """Take what is used from now on as used by a step."""
         self._step = number
+        self._runs += 1
 
     def add(self, value: Value) -> int:
         """Look at a tensor that an op has used, and return its `order_of`."""
@@ -116,15 +121,24 @@ class Strangers:
         if value.node is not None and not self._captured.knows(link):
             if type(link) is Record:
                 _raise_strange(value)
-            self._leaves.setdefault(id(value), value)
+            self._add_leaf(value)
+        self._missing.discard(link)
         return self._captured.order_of(link, self._step)
 
-    def check(self) -> None:
-        """Raise for a leaf that has outlived the steps: none of them has made it for itself."""
-        if self._leaves:
-            gc.collect()  # It may be dead but for cycles.
-        for value in self._leaves.values():
+    def _add_leaf(self, value: Value) -> None:
+        """Raise for a leaf that several steps use: none of them has made it for itself."""
+        if self._leaves.get(id(value)) is not value:
+            self._leaves[id(value)] = value
+            self._seen[id(value)] = self._runs
+        elif self._seen[id(value)] != self._runs:
             _raise_strange(value)
+
+    def check(self) -> None:
+        """Raise for a leaf that has outlived the steps, if they have left out what they took the first time."""
+        if self._leaves and self._missing:
+            gc.collect()  # It may be dead but for cycles.
+            for value in self._leaves.values():
+                _raise_strange(value)
 
 
 def _raise_strange(value: Value) -> NoReturn:
