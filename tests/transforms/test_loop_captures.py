@@ -1,5 +1,7 @@
 """What steps of a checkpointed loop take from outside, and what leaves them other than by the state."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -250,3 +252,25 @@ def test_a_step_that_takes_from_an_iterator_is_named():
         y.backward()
     with pytest.raises(StopIteration):
         nt.checkpoint_loop(lambda s: nt.sin(s) * next(factors), x, 3)
+
+
+def test_other_threads_may_work_for_a_step():
+    def gradients(loop):
+        w, x = leaf([0.5, 0.7]), leaf([1.0, 2.0])
+        with ThreadPoolExecutor(2) as pool:
+            loop(lambda s: sum(pool.map(lambda k: nt.sin(s * w * k), [1.0, 2.0])), x, 3).sum().backward()
+        return x.grad.numpy(), w.grad.numpy()
+
+    def plain(step, state, n):
+        for _ in range(n):
+            state = step(state)
+        return state
+
+    for found, expected in zip(gradients(nt.checkpoint_loop), gradients(plain), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_what_another_thread_alone_takes_from_outside_is_named_if_it_was_computed():
+    w = leaf([0.5, 0.7]) * 2.0
+    with ThreadPoolExecutor(1) as pool, pytest.raises(GradientError, match=r"another thread uses what .* has computed"):
+        nt.checkpoint_loop(lambda s: pool.submit(lambda: s * w).result() + s, leaf([1.0, 2.0]), 3)

@@ -115,10 +115,14 @@ class Strangers:
         self._step = number
         self._runs += 1
 
+    def knows(self, link: Any) -> bool:
+        """Say whether a step has used something when it ran first."""
+        return self._captured.knows(link)
+
     def add(self, value: Value) -> int:
         """Look at a tensor that an op has used, and return its `order_of`."""
         link = link_of(value)
-        if value.node is not None and not self._captured.knows(link):
+        if value.node is not None and not self.knows(link):
             if type(link) is Record:
                 _raise_strange(value)
             self._add_leaf(value)
@@ -162,6 +166,8 @@ class Watcher(Scope):
         self.trace = 0
         self.taken = 0
         self.inside: set[Any] = set(map(link_of, start))
+        #: The first index of the step.
+        self._since = next_index()
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Add a record to the trace, and look at its operands from outside."""
@@ -176,10 +182,34 @@ class Watcher(Scope):
 
     def see(self, value: Value) -> None:
         """Look at a tensor that is used, or is part of the next state."""
-        if link_of(value) not in self.inside:
+        link = link_of(value)
+        if type(link) is Record and link.index >= self._since:
+            self._look_behind(link)
+        if link not in self.inside:
             order = self.outside.add(value)
             if order:
                 self.taken = zlib.crc32(order.to_bytes(8), self.taken)
+
+    def _look_behind(self, record: Record) -> None:
+        """Take a record for one of the step that another thread has made for it, and look at what that has used."""
+        stack = [record]
+        while stack:
+            record = stack.pop()
+            if record in self.inside:
+                continue
+            self.inside.add(record)
+            for position, link in enumerate(record.inputs):
+                if not record.needs >> position & 1:
+                    continue
+                if isinstance(link, Value):
+                    self.see(link)
+                elif type(link) is Record and link.index >= self._since:
+                    stack.append(link)
+                elif link not in self.inside and not self.outside.knows(link):
+                    raise GradientError(
+                        f"checkpoint_loop: another thread uses what {link.site} has computed outside of the step that "
+                        f"it runs for, at {record.site}, so its gradient would be lost. Put it into the state."
+                    )
 
 
 #: Parameters that are cheap to tell from others: no arrays, no functions.
