@@ -201,3 +201,16 @@ def test_records_that_another_thread_is_filling_in_are_passed_over():
     assert not any(record is unfinished for record in live_records())
     nt.live_tapes()
     unfinished.inputs = ()  # So that it can be freed.
+
+
+def test_states_that_a_loop_has_kept_count():
+    with nt.GradientMemoryProfiler() as profiler, nt.GradientContext():
+        before = nt.live_tapes()
+        x = nt.ones(1000, dtype="float64", requires_grad=True)
+        y = nt.checkpoint_loop(lambda s: nt.sin(s * x), x, 60, snapshots=12).sum()
+        held = sum(t.nbytes for t in nt.live_tapes()) - sum(t.nbytes for t in before)
+        # All but the first, which is the leaf's own memory.
+        assert 11 * 8000 <= held < 12 * 8000
+        assert 11 * 8000 <= profiler.detect_leaks().nbytes < 12 * 8000
+        y.backward()
+        assert sum(t.nbytes for t in nt.live_tapes()) - sum(t.nbytes for t in before) < 8000

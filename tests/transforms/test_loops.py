@@ -118,6 +118,38 @@ def test_random_draws_repeat_and_the_stream_goes_on():
     np.testing.assert_array_equal(z.grad.numpy(), x.grad.numpy())
 
 
+def test_draws_of_until_repeat():
+    generator = nt.Generator(3)
+    place = generator.state_dict()
+
+    def step(x):
+        return x * nt.rand(2, dtype="float64") + nt.sin(x) * nt.rand(2, rng=generator, dtype="float64")
+
+    def stop(x):
+        return nt.rand(1).item() + nt.rand(1, rng=generator).item() < 0.4
+
+    def gradients(loop):
+        nt.seed(3)
+        generator.load_state_dict(place)
+        x = nt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+        loop(x).sum().backward()
+        with nt.GradientTape() as tape:
+            with nt.GradientTape(persistent=True) as inner:
+                y = loop(x).sum()
+            first = inner.gradient(y, x).sum()
+        return x.grad.numpy(), inner.forward_gradient(x, y).numpy(), tape.gradient(first, x).numpy(), nt.rand(1).item()
+
+    def plain(x):
+        while not stop(x):
+            x = step(x)
+        return x
+
+    for a, b in zip(
+        gradients(lambda x: nt.checkpoint_loop(step, x, until=stop, snapshots=2)), gradients(plain), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
 def test_memory_goes_by_snapshots():
     w = nt.tensor(np.eye(50) * 0.99, requires_grad=True)
     x = nt.ones(50, dtype="float64", requires_grad=True)
@@ -337,6 +369,17 @@ def test_second_order_where_state_and_step_share_a_variable():
 
     np.testing.assert_allclose(nt.hessian(cube)(np.array([0.5])), [[3.0]])
     np.testing.assert_allclose(nt.grad(lambda v: nt.grad(cube)(v).sum())(np.array([0.5])), [3.0])
+
+
+def test_all_derivatives_of_a_loop_that_depends_on_nothing_are_zero():
+    constant, x = nt.tensor([0.2, 0.9], dtype="float64"), np.array([0.3, 0.5])
+
+    def f(x):
+        return nt.checkpoint_loop(lambda _: nt.sin(constant * 2.0), x, 3).sum()
+
+    assert not nt.grad(f)(x).any()
+    assert not nt.grad(lambda x: nt.grad(f)(x).sum())(x).any()
+    assert not nt.hessian(f)(x).any()
 
 
 def test_draws_from_a_generator_repeat():

@@ -91,3 +91,32 @@ def test_a_step_that_does_something_else_is_still_named_inside_of_a_tape():
         y = nt.checkpoint_loop(step, x, 6).sum()
     with pytest.raises(nt.errors.GradientError, match="ran other ops, or on other shapes"):
         tape.gradient(y, x)
+
+
+def slope_of_constant(s):
+    with nt.GradientTape() as tape:
+        y = tape.watch(HALF * 1.0)
+        z = (y * y).sum()
+    return s * 0.5 + s * tape.gradient(z, y)
+
+
+TRANSFORMED = {
+    "a tape": descend,
+    "a tape of a constant": slope_of_constant,
+    "grad of a constant": lambda s: s * nt.grad(lambda y: (y**3).sum())(HALF),
+    "hvp of an array": lambda s: s * nt.hvp(energy, np.ones(2), np.ones(2)),
+    "jvp of a constant": lambda s: s * nt.jvp(nt.sin, HALF, HALF)[1],
+}
+
+
+@pytest.mark.parametrize("step", TRANSFORMED.values(), ids=TRANSFORMED)
+def test_a_step_may_take_gradients_inside_of_transforms(step):
+    def gradients(loop):
+        def f(x):
+            return loop(step, x, 4, snapshots=2).sum()
+
+        x, t = np.array([0.3, 0.7]), np.ones(2)
+        return [nt.grad(f)(x), nt.jvp(f, x, t)[1], nt.jvp(f, nt.tensor(x), nt.tensor(t))[1].numpy()]
+
+    for found, expected in zip(gradients(nt.checkpoint_loop), gradients(plain_loop), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-13)

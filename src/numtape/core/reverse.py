@@ -88,7 +88,7 @@ def reverse(
         keep_all: also return the cotangents of intermediates.
         required_only: without `sources`, nobody wants the cotangents of leaves that are only watched.
         on_step: called after each record.
-        ends: records that the sweep does not go past, as if they were leaves.
+        ends: links that the sweep does not go past; their hooks wait for whoever adds up all that arrives there.
         graph: that of the targets, if the caller has it.
         way: that from the graph to the sources, if the caller has it.
         under: what is done where numbers become too small.
@@ -190,7 +190,7 @@ def reverse(
         follower.on_end()
     # What is left belongs to leaves; a seed that is itself a wanted leaf is among them.
     for leaf, g in cotangents.items():
-        if type(leaf) is Record:
+        if type(leaf) is Record or leaf in ends:
             kept[leaf] = g
             continue
         assert isinstance(leaf, Value)

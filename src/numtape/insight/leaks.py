@@ -2,14 +2,16 @@
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from ..core.buffers import Buffers
+from ..core.buffers import Buffers, buffer_of
 from ..core.context import FREED
 from ..core.record import Record, describe_site, is_whole
+from ..core.value import Value
 from .holders import Names, chain_to
+from .loop_search import loop_of
 
 Instruction = tuple[CodeType, int]
 #: How many tensors of one line may keep what a backward has freed before it looks like a collection of losses.
@@ -102,7 +104,7 @@ def find_leaks(since: int, until: int | None = None) -> LeakReport:
             by_line.setdefault(((record.code, record.lasti), record.cell is FREED), []).append(record)
     suspects = [roots for (_, is_freed), roots in by_line.items() if not is_freed or len(roots) > FEW]
     graphs = _share_out(suspects, since)
-    graphs.sort(key=lambda graph: (_nbytes(graph[1]), len(graph[1])), reverse=True)
+    graphs.sort(key=lambda graph: (nbytes_of(graph[1]), len(graph[1])), reverse=True)
     names = Names()
     ignored = {id(x) for x in (records, linked, by_line, suspects, graphs, *suspects, *by_line.values())}
     ignored |= {id(x) for graph in graphs for x in (graph, *graph)}
@@ -138,11 +140,18 @@ def _share_out(suspects: list[list[Record]], since: int) -> list[tuple[list[Reco
     return shared
 
 
-def _nbytes(records: Sequence[Record]) -> int:
+def nbytes_of(records: Iterable[Record]) -> int:
+    """Return the bytes that records hold: in arrays of their own, and in the states that loops among them have kept."""
     buffers = Buffers()
     for record in records:
         if record.is_kept:
             buffers.hold(record.array)
+        loop = loop_of(record)
+        if loop is not None:
+            given = {id(buffer_of(link.array)) for link in record.inputs if isinstance(link, Value)}
+            for array in loop.held():
+                if id(buffer_of(array)) not in given:  # It belongs to a leaf that the loop began with.
+                    buffers.hold(array)
     return buffers.live
 
 
@@ -152,7 +161,7 @@ def _describe(roots: list[Record], graph: list[Record], holder: str) -> Leak:
         line=roots[-1].site,
         graphs=len(roots),
         records=len(graph),
-        nbytes=_nbytes(graph),
+        nbytes=nbytes_of(graph),
         is_freed=roots[-1].cell is FREED,
         holder=holder,
         total=None if total is None else describe_site(*total[0]),

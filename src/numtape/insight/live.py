@@ -5,11 +5,10 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..core.buffers import Buffers
 from ..core.context import FREED, Cell, Context, Past, State, Thread, current
 from ..core.record import Record
 from ..core.tape import RecordingTape
-from .leaks import live_records
+from .leaks import live_records, nbytes_of
 from .memory_text import show
 
 _NOBODY = "-"
@@ -89,14 +88,9 @@ class _Place:
         self.records: list[Record] = []
 
     def finished(self) -> LiveTape:
-        buffers = Buffers()
-        for record in self.records:
-            if record.is_kept:
-                buffers.hold(record.array)
         line = self.records[0].site if self.records else ""
-        return LiveTape(
-            self.thread, self.name, len(self.records), buffers.live, self.is_recording, self.is_forgotten, line
-        )
+        nbytes = nbytes_of(self.records)
+        return LiveTape(self.thread, self.name, len(self.records), nbytes, self.is_recording, self.is_forgotten, line)
 
 
 def live_tapes() -> LiveTapes:

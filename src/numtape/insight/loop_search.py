@@ -1,7 +1,8 @@
 """Look into a loop that is one record: run its steps again, for the one in which a value stops being finite.
 
-A loop is known by what it offers: its `length`; the states that it `kept`, each with the number of its step; and,
-inside of `replaying()`, `steps_from(kept, end)`, which runs steps again as they ran first.
+A loop is known by what it offers: its `length`; the states that it `kept`, each with the number of its step, and the
+arrays `held()` by them; and, inside of `replaying()`, `steps_from(kept, end)`, which runs steps again as they ran
+first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,7 @@ def loop_of(record: Record) -> Any:
 
 
 def _is_loop(parameter: Any) -> bool:
-    return all(hasattr(parameter, name) for name in ("kept", "length", "replaying", "steps_from"))
+    return all(hasattr(parameter, name) for name in ("held", "kept", "length", "replaying", "steps_from"))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from ..errors import ArgumentError, OperandError, OverwrittenError
 class Region(Scope):
     """The records made while it is active. What they read from outside of it is kept, so that they can run again."""
 
+    skips_loops = True
+
     def __init__(self) -> None:
         self.records: list[Record] = []
         self._inside: set[Record] = set()

@@ -124,6 +124,8 @@ class Account:
 class Dropping(Scope):
     """Sees records and drops arrays. This one drops what does not fit its budget: the strategy AUTO."""
 
+    skips_loops = True
+
     def __init__(self, budget: float | None = None) -> None:
         self.budget = budget
         self.restart()

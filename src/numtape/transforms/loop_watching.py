@@ -4,16 +4,27 @@ import gc
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..core.context import Scope
 from ..core.gradients import link_of
 from ..core.record import Record, describe_site, next_index
+from ..core.tape import RecordingTape
 from ..core.value import Value, writes_to
 from ..errors import GradientError, OverwrittenError
 
 #: Leaves, by identity. Those that a step makes for itself die with it.
 Leaves = weakref.WeakValueDictionary[int, Value]
+
+
+class _Use(NamedTuple):
+    """The first use of a tensor: its number among all, that of the step, and the write count of a constant."""
+
+    order: int
+    step: int
+    writes: int | None
+    #: The tensor, weakly, or the record that has made it.
+    link: Any
 
 
 class Captured:
@@ -23,16 +34,19 @@ class Captured:
         self._made: dict[Record, Value] = {}
         self._leaves: Leaves = weakref.WeakValueDictionary()
         #: By identity; those that die are forgotten, since a step makes constants of its own.
-        self._constants: dict[int, tuple[weakref.ref[Value], int]] = {}
-        #: The first index of the loop, and of the step that runs.
+        self._uses: dict[int, _Use] = {}
+        self._count = 0
+        #: The first index of the loop, and of the step that runs, which has a number.
         self._since = self._step_since = next_index()
+        self._step = 0
 
-    def start_step(self) -> None:
+    def start_step(self, number: int) -> None:
         """Take what was made from now on as made by the step that runs."""
+        self._step = number
         self._step_since = next_index()
 
-    def add(self, value: Value) -> None:
-        """Note a tensor that an op has used."""
+    def add(self, value: Value) -> int:
+        """Note a tensor that an op has used, and return its `order_of`."""
         record = value.node
         if type(record) is Record:
             if self._since <= record.index < self._step_since:
@@ -44,12 +58,28 @@ class Captured:
             self._made.setdefault(record, value)
         elif record is not None:
             self._leaves.setdefault(id(value), value)
-        elif id(value) not in self._constants:
-            self._constants[id(value)] = (weakref.ref(value, self._forgetter(id(value))), writes_to(value))
+        link = link_of(value)
+        if not self.knows(link):
+            self._count += 1
+            kept = link if type(link) is Record else weakref.ref(value, self._forgetter(id(value)))
+            self._uses[id(link)] = _Use(self._count, self._step, writes_to(value) if record is None else None, kept)
+        return self.order_of(link, self._step)
 
     def _forgetter(self, key: int) -> Callable[[Any], object]:
-        constants = self._constants
-        return lambda _: constants.pop(key, None)
+        uses = self._uses
+        return lambda _: uses.pop(key, None)
+
+    def knows(self, link: Any) -> bool:
+        """Say whether a step has used something when it ran first."""
+        return id(link) in self._uses
+
+    def order_of(self, link: Any, step: int) -> int:
+        """Return a number that tells what steps before this one have used from all else; 0 if none has.
+
+        What only one step has used may be its own, and is another one when it runs again.
+        """
+        use = self._uses.get(id(link))
+        return 0 if use is None or use.step >= step else use.order
 
     def values(self) -> list[Value]:
         """Return the tensors that get gradients: of leaves, those that outlive the loop."""
@@ -57,9 +87,9 @@ class Captured:
 
     def check(self) -> None:
         """Raise if a constant was overwritten since it was read."""
-        for ref, count in self._constants.values():
-            value = ref()
-            if value is not None and writes_to(value) != count:
+        for use in list(self._uses.values()):
+            value = None if use.writes is None else use.link()
+            if value is not None and writes_to(value) != use.writes:
                 assert value.version is not None
                 written = describe_site(value.version[0].code, value.version[0].lasti)
                 raise OverwrittenError(
@@ -71,24 +101,48 @@ class Captured:
 class Strangers:
     """Finds tracked tensors that steps take from outside when they run again, and did not take the first time."""
 
-    def __init__(self, captured: Iterable[Value]) -> None:
-        self._known = set(map(link_of, captured))
+    def __init__(self, captured: Captured) -> None:
+        self._captured = captured
+        #: What steps took the first time, and have not taken again.
+        self._missing = set(map(link_of, captured.values()))
+        #: Leaves that were not taken the first time, and in which run of a step each was seen.
         self._leaves: Leaves = weakref.WeakValueDictionary()
+        self._seen: dict[int, int] = {}
+        self._step = self._runs = 0
 
-    def add(self, value: Value) -> None:
-        """Look at a tensor that an op has used."""
-        if value.node is None or link_of(value) in self._known:
-            return
-        if type(value.node) is Record:
+    def start_step(self, number: int) -> None:
+        """Take what is used from now on as used by a step."""
+        self._step = number
+        self._runs += 1
+
+    def knows(self, link: Any) -> bool:
+        """Say whether a step has used something when it ran first."""
+        return self._captured.knows(link)
+
+    def add(self, value: Value) -> int:
+        """Look at a tensor that an op has used, and return its `order_of`."""
+        link = link_of(value)
+        if value.node is not None and not self.knows(link):
+            if type(link) is Record:
+                _raise_strange(value)
+            self._add_leaf(value)
+        self._missing.discard(link)
+        return self._captured.order_of(link, self._step)
+
+    def _add_leaf(self, value: Value) -> None:
+        """Raise for a leaf that several steps use: none of them has made it for itself."""
+        if self._leaves.get(id(value)) is not value:
+            self._leaves[id(value)] = value
+            self._seen[id(value)] = self._runs
+        elif self._seen[id(value)] != self._runs:
             _raise_strange(value)
-        self._leaves.setdefault(id(value), value)
 
     def check(self) -> None:
-        """Raise for a leaf that has outlived the steps: none of them has made it for itself."""
-        if self._leaves:
+        """Raise for a leaf that has outlived the steps, if they have left out what they took the first time."""
+        if self._leaves and self._missing:
             gc.collect()  # It may be dead but for cycles.
-        for value in self._leaves.values():
-            _raise_strange(value)
+            for value in self._leaves.values():
+                _raise_strange(value)
 
 
 def _raise_strange(value: Value) -> NoReturn:
@@ -105,10 +159,15 @@ class Watcher(Scope):
 
     skips_loops = True
 
-    def __init__(self, start: Iterable[Value], outside: Captured | Strangers) -> None:
+    def __init__(self, start: Iterable[Value], outside: Captured | Strangers, number: int) -> None:
+        outside.start_step(number)
         self.outside = outside
+        #: Numbers that tell ops, shapes and parameters, and which tensors from outside they take.
         self.trace = 0
+        self.taken = 0
         self.inside: set[Any] = set(map(link_of, start))
+        #: The first index of the step.
+        self._since = next_index()
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Add a record to the trace, and look at its operands from outside."""
@@ -123,8 +182,34 @@ class Watcher(Scope):
 
     def see(self, value: Value) -> None:
         """Look at a tensor that is used, or is part of the next state."""
-        if link_of(value) not in self.inside:
-            self.outside.add(value)
+        link = link_of(value)
+        if type(link) is Record and link.index >= self._since:
+            self._look_behind(link)
+        if link not in self.inside:
+            order = self.outside.add(value)
+            if order:
+                self.taken = zlib.crc32(order.to_bytes(8), self.taken)
+
+    def _look_behind(self, record: Record) -> None:
+        """Take a record for one of the step that another thread has made for it, and look at what that has used."""
+        stack = [record]
+        while stack:
+            record = stack.pop()
+            if record in self.inside:
+                continue
+            self.inside.add(record)
+            for position, link in enumerate(record.inputs):
+                if not record.needs >> position & 1:
+                    continue
+                if isinstance(link, Value):
+                    self.see(link)
+                elif type(link) is Record and link.index >= self._since:
+                    stack.append(link)
+                elif link not in self.inside and not self.outside.knows(link):
+                    raise GradientError(
+                        f"checkpoint_loop: another thread uses what {link.site} has computed outside of the step that "
+                        f"it runs for, at {record.site}, so its gradient would be lost. Put it into the state."
+                    )
 
 
 #: Parameters that are cheap to tell from others: no arrays, no functions.
@@ -133,3 +218,20 @@ _PLAIN = frozenset((int, float, bool, str, type(None), type(...), slice))
 
 def _is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
+
+
+class Forgetful(RecordingTape):
+    """A tape that records are made on, and that lists none of them."""
+
+    __slots__ = ()
+
+    def __init__(self, watch_all: bool) -> None:
+        super().__init__(watch_all)
+        self.records = _Nothing()
+
+
+class _Nothing(list[Any]):
+    """A list that stays empty."""
+
+    def append(self, item: Any) -> None:
+        """Leave it."""

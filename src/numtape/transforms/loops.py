@@ -15,14 +15,14 @@ from ..core.binomial import best_step
 from ..core.context import Cell, Context, Scope, aside, casting, current, entered, reaching_all
 from ..core.effects import effects, undoing
 from ..core.forward import forward
-from ..core.gradients import link_of, sweep, tracked_again
-from ..core.graph import collect
+from ..core.gradients import link_of, tracked_again
+from ..core.graph import collect, graph_of, oldest_of
 from ..core.op import Facts, Op
 from ..core.reverse import reverse
 from ..core.stream import Stream, thread_stream
 from ..core.streaming import StreamingTape
 from ..core.tape import RecordingTape, watching
-from ..core.value import Value, wrap
+from ..core.value import Value, wrap, wrap_seed
 from ..counts import is_count
 from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
 from ..ops import clone
@@ -41,7 +41,7 @@ from .loop_states import (
     tracked,
     with_tensors,
 )
-from .loop_watching import Captured, Strangers, Watcher
+from .loop_watching import Captured, Forgetful, Strangers, Watcher
 from .transposing import is_recorded
 
 
@@ -110,22 +110,27 @@ class _Loop:
         self.step = step
         self.takes_number = _takes_two(step)
         self.until = until
+        self.until_draws = False
         self.verify = verify
         self.length = n
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
         self.kept: list[Snapshot] = []
-        #: For each step, a number that tells its ops, shapes and parameters; with `verify`, one that tells its values.
+        #: For each step, numbers that tell its ops, shapes and parameters, and which tensors from outside these take;
+        #: with `verify`, one that tells its values.
         self.traces = numbers("L")
+        self.taken = numbers("L")
         self.values = numbers("L")
         #: The tensors that steps take from outside, and those of them that get gradients.
         self.outside = Captured()
         self.captured: list[Value] = []
         #: The random streams that steps draw from, and where each stood before.
         self.streams: dict[Stream, dict[str, Any]] = {}
-        #: Whether steps run inside of a tape, so that gradients which they take are differentiated, and whether one
-        #: watches what is used there. They run again as they ran first: so constants of their own are recorded, too.
+        #: Whether steps run inside of a tape or of transforms, so that gradients which they take are differentiated,
+        #: and whether one watches what is used there. They run again as they ran first: so constants of their own are
+        #: recorded, too.
         self.is_on_tape = bool(current().tapes)
         self.watches_all = current().watch_all
+        self.transforms = current().transforms
         #: The outputs of the first run, until they are recorded.
         self.fresh: tuple[NDArray, ...] | None = None
         #: The scope that says in which dtypes the ops of steps run.
@@ -140,6 +145,10 @@ class _Loop:
         name: str = getattr(self.step, "__qualname__", type(self.step).__name__)
         return name
 
+    def held(self) -> list[NDArray]:
+        """Return the arrays of the states that were kept."""
+        return [value.array for kept in self.kept for value in tensors_of(kept.state)]
+
     def call(self, state: Any, number: int) -> Any:
         """Run one step."""
         try:
@@ -150,6 +159,13 @@ class _Loop:
                 "captures; the backward runs it again on what these hold. Compute new tensors, such as s = s + s * 0.1 "
                 "for s += s * 0.1, or write to s.clone()."
             ) from error
+        except StopIteration as error:
+            if number >= len(self.traces):
+                raise
+            raise GradientError(
+                f"checkpoint_loop: step {number} of {self._name} came to the end of an iterator when it ran again for "
+                "the backward. Take what it needs by its number: lambda s, i: ... items[i]."
+            ) from error
         check_state(state, after, number)
         return after
 
@@ -157,7 +173,16 @@ class _Loop:
         """Say whether a state is the last."""
         if self.until is None:
             return number == self.length
-        return bool(self.until(state))
+        with effects() as seen:
+            is_over = bool(self.until(state))
+        self.until_draws |= bool(seen.drawn)
+        return is_over
+
+    def ask_again(self, state: Any) -> None:
+        """Draw what `until` drew after a step that ran again, so that the next one draws what it drew first."""
+        if self.until is not None and self.until_draws:
+            with aside():
+                self.until(detached(state))
 
     def run_plainly(self, state: Any) -> Any:
         """Run the loop without keeping anything."""
@@ -198,14 +223,10 @@ class _Loop:
                     self.kept.append(snapshot(state, number, self.streams))
                 context.cell = tape.cell = Cell(_STEP)
                 tape.cells = [tape.cell]
-                self.outside.start_step()
-                start = tracked(state)
-                with Watcher(tensors_of(start), self.outside) as watcher:
-                    after = self.call(start, number)
-                for value in tensors_of(after):  # What is passed on without an op is captured as well.
-                    watcher.see(value)
+                watcher, _, after = self._watch(state, number, self.outside)
                 state = detached(after)
                 self.traces.append(watcher.trace)
+                self.taken.append(watcher.taken)
                 if self.verify:
                     self.values.append(checksum(state))
                 number += 1
@@ -215,6 +236,15 @@ class _Loop:
         self.length = number
         return state
 
+    def _watch(self, state: Any, number: int, outside: Captured | Strangers) -> tuple[Watcher, Any, Any]:
+        """Run a step on the tape; return who has watched it, the leaves that it began with, and what it gave."""
+        start = tracked(state)
+        with Watcher(tensors_of(start), outside, number) as watcher:
+            after = self.call(start, number)
+        for value in tensors_of(after):  # What is passed on without an op is captured as well.
+            watcher.see(value)
+        return watcher, start, after
+
     @contextmanager
     def replaying(self) -> Iterator[Strangers]:
         """Undo what steps change when they run again, and let captured tensors be tracked, whatever happens inside.
@@ -222,7 +252,7 @@ class _Loop:
         Yields what looks out for tensors that steps did not capture when they ran first.
         """
         self.outside.check()
-        strangers = Strangers(self.captured)
+        strangers = Strangers(self.outside)
         places = {stream: stream.place() for stream in self.streams}
         try:
             with watching(self.captured), undoing():
@@ -234,8 +264,14 @@ class _Loop:
 
     def as_first(self) -> entered:
         """Return the surroundings that a step runs in when it runs again on the tape: those of its first run."""
-        tapes = (_Forgetful(self.watches_all),) if self.is_on_tape else ()
-        return entered(grad=True, tapes=tapes, watch_all=self.watches_all, scopes=self.replay_scopes())
+        tapes = (Forgetful(self.watches_all),) if self.is_on_tape else ()
+        return entered(
+            grad=True,
+            tapes=tapes,
+            watch_all=self.watches_all,
+            transforms=self.transforms,
+            scopes=self.replay_scopes(),
+        )
 
     def replay_scopes(self) -> tuple[Scope, ...]:
         """Return the scopes that steps run in again: those that reach all, and those of their dtypes."""
@@ -254,6 +290,7 @@ class _Loop:
         for number in range(start.number, end):
             before = tracked(state)
             state = self.call(before, number)
+            self.ask_again(state)
             yield number, tensors_of(before), tensors_of(state)
 
     def pull(self, cotangents: Sequence[Any], strangers: Strangers) -> list[Any]:
@@ -273,7 +310,7 @@ class _Loop:
             units = end - top.number
             if units > 1:
                 ahead = best_step(units, free) if free > 0 else units - 1
-                top = self._advance(top, ahead, strangers)
+                top = self.advance(top, ahead, strangers)
                 if free > 0:
                     kept.append(top)
                     continue
@@ -283,15 +320,14 @@ class _Loop:
 
     def _run_again(self, state: Any, number: int, strangers: Strangers) -> tuple[Any, Any]:
         """Run a step again, on the tape; return the leaves that it began with, and what it gave."""
-        start = tracked(state)
-        with Watcher(tensors_of(start), strangers) as watcher:
-            after = self.call(start, number)
+        watcher, start, after = self._watch(state, number, strangers)
         for tape in current().tapes:  # What was watched because the step has used it ends with the step.
             tape.unwatch_used()
         self._compare(number, detached(after), watcher)
+        self.ask_again(after)
         return start, after
 
-    def _advance(self, start: Snapshot, steps: int, strangers: Strangers) -> Snapshot:
+    def advance(self, start: Snapshot, steps: int, strangers: Strangers) -> Snapshot:
         """Run steps again, and return the state after them."""
         state = start.state
         self.go_back(start)
@@ -307,7 +343,7 @@ class _Loop:
         seeds = [
             (link_of(out), g) for out, g in zip(tensors_of(after), moved, strict=True) if g is not None and out.node
         ]
-        found = reverse(seeds, sources, ends=set(sources)) if seeds else {}
+        found = reverse(seeds, sources, ends=set(map(link_of, self.captured))) if seeds else {}
         for i, value in enumerate(self.captured):
             g = found.get(link_of(value))
             if g is not None:
@@ -342,28 +378,18 @@ class _Loop:
                 "parameters, when it ran again for the backward. A step must depend on its state, its number and what "
                 "does not change; keep what changes in the state."
             )
+        if watcher.taken != self.taken[number]:
+            watcher.outside.check()
+            raise GradientError(
+                f"checkpoint_loop: step {number} of {name} took other tensors from outside when it ran again for the "
+                "backward. A step that captures a variable sees what this holds then; bind it (lambda s, w=w: ...), or "
+                "put it into the state."
+            )
         if self.verify and checksum(state) != self.values[number]:
             raise GradientError(
                 f"checkpoint_loop: step {number} of {name} gave other values when it ran again for the backward. Draw "
                 "random numbers with nt, and keep what changes in the state."
             )
-
-
-class _Forgetful(RecordingTape):
-    """A tape that records are made on, and that lists none of them."""
-
-    __slots__ = ()
-
-    def __init__(self, watch_all: bool) -> None:
-        super().__init__(watch_all)
-        self.records = _Nothing()
-
-
-class _Nothing(list[Any]):
-    """A list that stays empty."""
-
-    def append(self, item: Any) -> None:
-        """Leave it."""
 
 
 def _takes_two(step: Callable[..., Any]) -> bool:
@@ -384,11 +410,8 @@ def _loop(operands: tuple[NDArray, ...], /, *, loop: _Loop) -> Any:
     outs = loop.fresh
     loop.fresh = None
     if outs is None:
-        with loop.replaying(), aside(grad=False, scopes=loop.replay_scopes()):
-            loop.go_back(loop.kept[0])
-            state = copied(loop.kept[0].state)
-            for number in range(loop.length or 0):
-                state = loop.call(state, number)
+        with loop.replaying() as strangers, loop.as_first():
+            state = loop.advance(loop.kept[0], loop.length or 0, strangers).state
         outs = tuple(value.array for value in tensors_of(state))
     return outs if len(outs) > 1 else outs[0]
 
@@ -407,12 +430,15 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
 def _pull_recorded(moved: list[Any], operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     """Do the same on tensors, for higher orders: the whole loop runs on the tape."""
     state, sources = _run_recorded(operands, loop)
-    pairs = [
-        (out, g) for out, g in zip(tensors_of(state), moved, strict=True) if g is not None and out.node is not None
+    seeds = [
+        (link_of(out), wrap_seed(Tensor, g) if isinstance(g, np.ndarray) else g)
+        for out, g in zip(tensors_of(state), moved, strict=True)
+        if g is not None and out.node is not None
     ]
-    found = sweep(
-        [out for out, _ in pairs], [g for _, g in pairs], sources, create_graph=True, ends=set(map(link_of, sources))
-    )
+    ends = set(map(link_of, sources))
+    graph = graph_of([link for link, _ in seeds], ends, oldest_of(ends))
+    with tracked_again(graph[0]), entered(grad=True):
+        found = reverse(seeds, ends, cls=Tensor, ends=ends, graph=graph)
     return [found.get(link_of(source)) for source in sources]
 
 
@@ -422,10 +448,12 @@ def _run_recorded(operands: tuple[Any, ...], loop: _Loop) -> tuple[Any, list[Val
     inputs = [clone(x) for x in operands[: len(operands) - len(loop.captured)]]
     with loop.replaying() as strangers, entered(scopes=(*current().scopes, *loop.scopes)):
         loop.go_back(loop.kept[0])
-        state = with_tensors(copied(loop.kept[0].state), inputs)
+        # Copied once more, since the first step may put hooks on its state: a sweep calls none of where it ends.
+        state = with_tensors(copied(loop.kept[0].state), list(map(clone, inputs)))
         for number in range(loop.length or 0):
-            with Watcher(tensors_of(state), strangers):
+            with Watcher(tensors_of(state), strangers, number):
                 state = loop.call(state, number)
+            loop.ask_again(state)
     return state, [*inputs, *loop.captured]
 
 
