@@ -91,7 +91,11 @@ def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
 
 def _has_argument(records: Iterable[Record], own: Set[Any]) -> bool:
     """Say whether a transform that runs differentiates by what a record made, none of one's `own`."""
-    return any(record.notes is not None and record.notes.is_argument and record not in own for record in records)
+    for record in records:
+        notes = record.notes
+        if notes is not None and notes.is_argument and record not in own:
+            return True
+    return False
 
 
 def is_moving(x: Any) -> bool:

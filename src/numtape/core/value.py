@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from .._typing import Dtype, NDArray, Shape
 from ..errors import OperandError
@@ -42,13 +42,13 @@ class Version:
         self.count = 0
         #: The count at the last write that was recorded, which only the tensor that it went through knows about.
         self.recorded = 0
-        #: The leaves, by identity, whose memory this or a part of it is, and of which a view was taken; None without.
-        self.leaves: WeakValueDictionary[int, Value] | None = None
+        #: The leaves whose memory this or a part of it is, and of which a view was taken.
+        self.leaves: tuple[ref[Value], ...] = ()
 
     def parted(self) -> "Version":
         """Return the version of a copy: whoever read the buffer before it was made notices the same writes."""
         made = copy.copy(self)
-        made.leaves = None
+        made.leaves = ()
         return made
 
 

@@ -54,9 +54,11 @@ def link_version(base: Value, view: Value, is_view: bool = False) -> None:
         assert stamp is not None
     version = stamp[0]
     if base.node is LEAF:
-        if version.leaves is None:
-            version.leaves = weakref.WeakValueDictionary()
-        version.leaves.setdefault(id(base), base)
+        leaves = version.leaves
+        if not leaves:
+            version.leaves = (weakref.ref(base),)
+        elif leaves[-1]() is not base and all(leaf() is not base for leaf in leaves):
+            version.leaves = (*(leaf for leaf in leaves if leaf() is not None), weakref.ref(base))
     view.version = stamp if stamp[1] == version.count else (version, version.count)
     if type(view.node) is Record:
         view.node.version = view.version
@@ -132,10 +134,10 @@ def _leaf_of(target: Value) -> Value | None:
     """Return the leaf that a write to `target` changes, if there is one."""
     if target.node is LEAF or target.version is None:
         return target if target.node is LEAF else None
-    leaves = target.version[0].leaves
-    for leaf in () if leaves is None else leaves.values():
+    for alive in target.version[0].leaves:
+        leaf = alive()
         # A part of the buffer that is none of the leaf's has the same version.
-        if leaf.node is LEAF and np.may_share_memory(leaf.array, target.array):
+        if leaf is not None and leaf.node is LEAF and np.may_share_memory(leaf.array, target.array):
             return leaf
     return None
 
