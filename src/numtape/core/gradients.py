@@ -101,6 +101,7 @@ def sweep(
         keep_all=keep_all,
         required_only=required_only,
         on_step=on_step,
+        ends=ends,
         graph=graph,
     )
     if not create_graph:

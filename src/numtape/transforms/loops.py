@@ -15,14 +15,14 @@ from ..core.binomial import best_step
 from ..core.context import Cell, Context, Scope, aside, casting, current, entered, reaching_all
 from ..core.effects import effects, undoing
 from ..core.forward import forward
-from ..core.gradients import link_of, tracked_again
-from ..core.graph import collect, graph_of, oldest_of
+from ..core.gradients import link_of, sweep, tracked_again
+from ..core.graph import collect
 from ..core.op import Facts, Op
 from ..core.reverse import reverse
 from ..core.stream import Stream, thread_stream
 from ..core.streaming import StreamingTape
 from ..core.tape import RecordingTape, watching
-from ..core.value import Value, wrap, wrap_seed
+from ..core.value import Value, wrap
 from ..counts import is_count
 from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
 from ..ops import clone
@@ -430,15 +430,13 @@ def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
 def _pull_recorded(moved: list[Any], operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
     """Do the same on tensors, for higher orders: the whole loop runs on the tape."""
     state, sources = _run_recorded(operands, loop)
-    seeds = [
-        (link_of(out), wrap_seed(Tensor, g) if isinstance(g, np.ndarray) else g)
-        for out, g in zip(tensors_of(state), moved, strict=True)
-        if g is not None and out.node is not None
+    pairs = [
+        (out, g) for out, g in zip(tensors_of(state), moved, strict=True) if g is not None and out.node is not None
     ]
-    ends = set(map(link_of, sources))
-    graph = graph_of([link for link, _ in seeds], ends, oldest_of(ends))
-    with tracked_again(graph[0]), entered(grad=True):
-        found = reverse(seeds, ends, cls=Tensor, ends=ends, graph=graph)
+    if not pairs:
+        return [None] * len(sources)
+    outs, seeds = zip(*pairs, strict=True)
+    found = sweep(outs, seeds, sources, create_graph=True, ends=set(map(link_of, sources)))
     return [found.get(link_of(source)) for source in sources]
 
 
