@@ -221,16 +221,24 @@ def test_what_lies_on_itself_or_has_gaps_is_left_to_numpy():
 
 
 @pytest.mark.skipif(not IS_THERE, reason="oneDNN is missing")
-def test_float32_beside_bfloat16_keeps_16_bits(monkeypatch):
+def test_float32_beside_bfloat16_is_rounded_and_nothing_else(monkeypatch):
     monkeypatch.setattr(onednn_library.library(), "has_fast_bfloat16", True)
-    wide, half = normal(6, 9), normal(9, 5, seed=1, dtype=nt.bfloat16)
-    bias = normal(5, seed=2)
-    for a, b, shift in ((wide, half, bias), (half.T, wide.T, None), (wide, np.ones((9, 5), np.float16), None)):
+    wide, half, bias = normal(6, 9), normal(9, 5, seed=1, dtype=nt.bfloat16), normal(5, seed=2)
+    for a, b, shift in ((wide, half, bias), (half.T, wide.T, None), (np.stack([wide] * 2), np.stack([half] * 2), None)):
         with providers.pinned("onednn"):
             out = providers.matmul(a, b, shift)
         assert out.dtype == np.float32
-        a, b, shift = np.float64(a), np.float64(b), 0.0 if shift is None else shift
-        assert (np.abs(out - (a @ b + shift)) <= 2.0**-16 * (np.abs(a) @ np.abs(b) + np.abs(shift))).all()
+        rounded = [np.float64(x.astype(nt.bfloat16)) for x in (a, b)]
+        assert_close(out, np.float32(rounded[0] @ rounded[1] + (0.0 if shift is None else shift)), 9)
+
+
+@pytest.mark.skipif(not IS_THERE, reason="oneDNN is missing")
+def test_float32_beside_halves_keeps_its_bits_where_that_is_no_faster(monkeypatch):
+    wide, half = normal(6, 9), normal(9, 5, seed=1, dtype=nt.bfloat16)
+    monkeypatch.setattr(onednn_library.library(), "has_fast_bfloat16", False)
+    with providers.pinned("onednn"):
+        for b in (half, half.astype(np.float16)):
+            assert_close(providers.matmul(wide, b), wide @ b.astype(np.float32), 9)
 
 
 def test_loading_leaves_the_environment_as_it_was():

@@ -9,7 +9,7 @@ from .._typing import Dtype, NDArray
 from ..dtypes import bfloat16, float16, float32
 from . import onednn_convolution, onednn_matmul
 from .convolution import Convolution
-from .halves import split
+from .halves import converted
 from .onednn_library import Library, Refused, library, why_missing
 
 _LEAST_ROWS = 4
@@ -35,21 +35,11 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) -> NDArra
         return None
 
 
-def split_matmul(a: NDArray, b: NDArray, bias: NDArray | None) -> NDArray | None:
-    """Return ``a @ b + bias`` in float32, of one matrix of float32 and one of bfloat16, or None.
-
-    The former is the sum of two of bfloat16, to 17 bits.
-    """
+def rounded_matmul(a: NDArray, b: NDArray, bias: NDArray | None) -> NDArray | None:
+    """Return ``a @ b + bias`` in float32, of one matrix of float32, which is rounded, and one of bfloat16, or None."""
     if _library(bfloat16) is None:
         return None
-    is_left = a.dtype == float32
-    upper, lower = split(a if is_left else b)
-    done = matmul(upper, b, bias, float32) if is_left else matmul(a, upper, bias, float32)
-    rest = matmul(lower, b, None, float32) if is_left else matmul(a, lower, None, float32)
-    if done is None or rest is None:
-        return None
-    done += rest
-    return done
+    return matmul(converted(a, bfloat16), converted(b, bfloat16), bias, float32)
 
 
 def conv(what: Convolution, x: NDArray, weight: NDArray, bias: NDArray | None) -> NDArray | None:

@@ -212,7 +212,7 @@ def _half_product(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) ->
     if done is None:
         done = _by_amx(a, b, wide_bias, dtype)
     if done is None and {a.dtype, b.dtype} == {bfloat16, float32}:
-        done = _by_onednn("split_matmul", work, LEAST_PRODUCT, a, b, wide_bias)
+        done = _by_onednn("rounded_matmul", work, LEAST_PRODUCT, a, b, wide_bias)
     if done is not None:
         return done
     out = matmul(to_float32(a), to_float32(b), wide_bias)
