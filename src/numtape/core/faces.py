@@ -250,7 +250,7 @@ def on_arrays(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Apply an op to operands that are arrays of floats of one width, most likely."""
     state = peek()
     dtype = getattr(arrays[0], "dtype", None)
-    if state is None or state.scopes or dtype not in _CONSTANTS:
+    if state is None or state.scopes or (dtype is not float64 and dtype is not float32):
         return apply(op, arrays, params)
     for array in arrays:
         if type(array) is not _ndarray or array.dtype is not dtype:
