@@ -167,6 +167,11 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
                 if y is None:
                     y = _constant(op, x, b)
                 b = y
+            elif kind is _ndarray:
+                if b.dtype is not dtype:
+                    return _in_general(op, a, b, is_swapped, is_operator)
+                y = b
+                n = None
             else:
                 y = b.array
                 n = b.node
