@@ -7,6 +7,7 @@ import pytest
 from functions import MATRIX, POINT, bowl, close, curve
 
 import numtape as nt
+from numtape.core import batching
 from numtape.core import jacobian as engine
 
 
@@ -305,3 +306,21 @@ def test_a_mixed_sweep_that_would_lose_numbers_says_what_was_done_instead():
     found = nt.jacobian(function, scheduler=scheduler)(x)
     assert np.array_equal(found, nt.jacobian(function, mode="reverse")(x), equal_nan=True)
     assert "since mixed failed: a derivative on one side of the cut is too large" in scheduler.explain()
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse", "mixed"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_partials_on_the_array_of_a_batch_give_the_bits_of_ops(mode, dtype, monkeypatch):
+    def function(x):
+        low, high = x[0], x[1:]
+        wide = nt.tanh(low * high[:, None]) + nt.exp(-high) / (1.0 + low**2)
+        return nt.maximum(wide, nt.sin(high)) * nt.where(high > 0.5, low, high) + high
+
+    x = np.linspace(0.1, 1.0, 5).astype(dtype)
+    derivative = nt.jacobian(function, mode=mode)
+    at_once = derivative(x)
+    monkeypatch.setattr(batching, "LEAST_RESULT", 0)
+    by_ops = derivative(x)
+    assert at_once.shape == (4, 4, 5)
+    assert at_once.dtype == by_ops.dtype == dtype
+    np.testing.assert_array_equal(at_once, by_ops)

@@ -4,18 +4,22 @@ A batch function takes the op, the operands, for each whether it carries a leadi
 returns the outputs of all members, stacked along a leading axis. Sweeps use it to carry many (co)tangents at once.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from .._typing import Dtype, Shape
+from ..kernels.broadcasting import LEAST_RESULT
 from .apply import apply
 from .faces import on_arrays
 from .value import Lifted
 
 if TYPE_CHECKING:
-    from .op import Op
+    from .op import Op, Rule
+    from .reader import Reader
+    from .record import Record
 
 
 class Batched(Lifted):
@@ -55,10 +59,28 @@ class Batched(Lifted):
         """Return the same members as constants."""
         return self.of(self.members if isinstance(self.members, np.ndarray) else self.members.detach())
 
+    def mapped(self, rule: "Rule", record: "Record", reader: "Reader", position: int) -> Any:
+        """Run a partial of a record once, on the array of all members; None if it must run as ops.
+
+        It computes the same for each element, whichever axes stand in front. Ops do better for large arrays alone.
+        """
+        members = self.members
+        ndim = len(record.shape)
+        if reader.cls is not None or len(members) * math.prod(record.shape) >= LEAST_RESULT:
+            return None
+        if members.ndim <= ndim:
+            members = _lined_up(members, ndim)
+        out = rule.run(members, record, reader, position)
+        return self.of(out) if out.ndim > ndim else out
+
     def run_op(self, op: "Op", operands: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on all members."""
-        batched = [isinstance(x, Batched) for x in operands]
-        members = [x.members if isinstance(x, Batched) else x for x in operands]
+        batched: list[bool] = []
+        members: list[Any] = []
+        for x in operands:
+            is_batched = isinstance(x, Batched)
+            batched.append(is_batched)
+            members.append(x.members if is_batched else x)
         out = run(op, members, batched, params)
         return tuple(map(self.of, out)) if type(out) is tuple else self.of(out)
 
@@ -83,14 +105,24 @@ def loop(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dic
 
 def elementwise(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     """Line up the members' axes at the end, so that broadcasting keeps the batch axis in front."""
-    ndims = [x.ndim - is_batched for x, is_batched in zip(operands, batched, strict=True) if hasattr(x, "ndim")]
-    ndim = max(ndims)
-    if min(ndims) < ndim:
+    most, fewest = 0, math.inf
+    for x, is_batched in zip(operands, batched, strict=True):
+        ndim = getattr(x, "ndim", 0) - is_batched
+        if ndim > most:
+            most = ndim
+        if is_batched and ndim < fewest:
+            fewest = ndim
+    if fewest < most:
         operands = [
-            x.reshape((x.shape[0],) + (1,) * (ndim + 1 - x.ndim) + x.shape[1:]) if is_batched and x.ndim <= ndim else x
+            _lined_up(x, most) if is_batched and x.ndim <= most else x
             for x, is_batched in zip(operands, batched, strict=True)
         ]
     return on_arrays(op, tuple(operands), params)
+
+
+def _lined_up(members: Any, ndim: int) -> Any:
+    """Return members with as many axes as a result that has `ndim`."""
+    return members.reshape((members.shape[0],) + (1,) * (ndim + 1 - members.ndim) + members.shape[1:])
 
 
 def along_axis(op: "Op", operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:

@@ -167,6 +167,11 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
                 if y is None:
                     y = _constant(op, x, b)
                 b = y
+            elif kind is _ndarray:
+                if b.dtype is not dtype:
+                    return _in_general(op, a, b, is_swapped, is_operator)
+                y = b
+                n = None
             else:
                 y = b.array
                 n = b.node
@@ -250,7 +255,7 @@ def on_arrays(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Apply an op to operands that are arrays of floats of one width, most likely."""
     state = peek()
     dtype = getattr(arrays[0], "dtype", None)
-    if state is None or state.scopes or dtype not in _CONSTANTS:
+    if state is None or state.scopes or (dtype is not float64 and dtype is not float32):
         return apply(op, arrays, params)
     for array in arrays:
         if type(array) is not _ndarray or array.dtype is not dtype:

@@ -16,6 +16,7 @@ import numpy as np
 from .._typing import Underflow
 from ..dtypes import HALF_DTYPES, float32
 from .apply import PICK, apply
+from .batching import Batched
 from .context import FREED, Past
 from .graph import graph_of, oldest_of, raise_dead, raise_streamed
 from .op import Marker, Op, Plan, Rule, same, shape_of
@@ -101,6 +102,13 @@ def push_all(
                         continue
                     if function is None:
                         pushed = tangent
+                    elif (
+                        type(tangent) is not _ndarray
+                        and rule.is_partial
+                        and isinstance(tangent, Batched)
+                        and (pushed := tangent.mapped(rule, record, reader, position)) is not None
+                    ):
+                        pass
                     elif reads is not None:
                         operand = links[reads]
                         if type(operand) is not _ndarray:

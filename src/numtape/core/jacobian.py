@@ -48,13 +48,19 @@ class Path:
         self._last_reads: dict[Link, int] = {}
         #: The elements of each value on a way from the sources, these among them.
         sizes = self._sizes = {link: size_of(link) for link in sources}
+        last_reads, records = self._last_reads, self.records
         for record in reversed(graph_of(targets, since=oldest_of(sources))[0]):
-            moved = [link for i, link in enumerate(record.inputs) if record.needs >> i & 1 and link in sizes]
+            number, needs = len(records), record.needs
+            moved = []
+            for link in record.inputs:
+                if needs & 1 and link in sizes:
+                    moved.append(link)
+                needs >>= 1
             if not moved or record in sizes:
                 continue
             for link in moved:
-                self._last_reads[link] = len(self.records)
-            self.records.append(record)
+                last_reads[link] = number
+            records.append(record)
             size = sizes[record] = size_of(record)
             least = max(record.flops, size)
             for link in moved:

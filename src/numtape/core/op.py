@@ -67,6 +67,8 @@ class Reads(Enum):
     NEEDS = "tuple(bool(record.needs >> i & 1) for i in range(len(record.inputs)))"
 
 
+#: What says nothing about shapes.
+_FOR_PARTIALS = (Reads.OPERAND, Reads.OUT, Reads.PARAM)
 #: A kind of `Reads`, and the operand's position or the parameter's name.
 Read = tuple[Reads, Any]
 
@@ -74,11 +76,13 @@ Read = tuple[Reads, Any]
 class Rule:
     """A derivative rule with the places of what it reads."""
 
-    __slots__ = ("function", "is_product", "operand", "operands", "reads", "reads_out", "run")
+    __slots__ = ("function", "is_partial", "is_product", "operand", "operands", "reads", "reads_out", "run")
 
     def __init__(self, function: RuleFunction, reads: tuple[Read, ...]) -> None:
         self.function = function
         self.is_product = getattr(function, "is_product", False)
+        #: Whether it is an elementwise op's partial, which may be given an array with further axes in front.
+        self.is_partial = False
         self.reads = reads
         #: The position of the operand if the rule reads just one operand and nothing else; the fast path.
         self.operand: int | None = reads[0][1] if len(reads) == 1 and reads[0][0] is Reads.OPERAND else None
@@ -304,6 +308,9 @@ class Op:
             Rule(_zeros, ((Reads.OUT_SHAPE, None),)) if pushes[name] is ZERO else self._compile(pushes[name])
             for name in self.arguments
         )
+        for pull, push in zip(self.pulls, self.pushes, strict=True) if self.is_elementwise else ():
+            if isinstance(pull, Rule) and isinstance(push, Rule) and pull.function is push.function:
+                pull.is_partial = push.is_partial = all(kind in _FOR_PARTIALS for kind, _ in pull.reads)
         differentiable = [i for i, rule in enumerate(self.pulls) if rule is not NON_DIFFERENTIABLE]
         #: The positions of the operands that are brought to one dtype.
         self.promoted: tuple[int, ...] = (

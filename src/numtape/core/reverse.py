@@ -23,6 +23,7 @@ from ..dtypes import HALF_DTYPES, float32
 from ..errors import GradientError, ShapeError
 from ..kernels.sums import FEW, MOST_LABELS, add_reduce
 from .apply import PICK
+from .batching import Batched
 from .context import FREED, followers_of
 from .graph import Graph, Way, graph_of, oldest_of, way_of
 from .op import Rule
@@ -148,6 +149,13 @@ def reverse(
                             else:
                                 accumulate(cotangents, link, g)
                             continue
+                    elif (
+                        type(g) is not _ndarray
+                        and rule.is_partial
+                        and isinstance(g, Batched)
+                        and (cotangent := g.mapped(rule, record, reader, position)) is not None
+                    ):
+                        pass
                     elif reads is not None:
                         operand = links[reads]
                         # A number or an array; a tensor may be dropped, overwritten, half or in need of wrapping.

@@ -26,11 +26,12 @@ _FEW = 4
 #: ... and rows of so many are not gathered.
 _LONG = 100
 #: Elements of a result that pay for it.
-_LEAST = 1 << 15
+LEAST_RESULT = 1 << 15
 #: Elements of the smallest buffer that NumPy can do with.
 _SMALL_BUFFER = 16
 
 _ndarray = np.ndarray
+_float32, _float64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 class _Plan(NamedTuple):
@@ -51,14 +52,21 @@ def in_long_rows(function: Callable[..., Any], arrays: Sequence[Any], params: di
     if type(function) is not np.ufunc:
         # What stands around a ufunc may have a version of itself that comes back here.
         return getattr(function, "in_long_rows", function)(*arrays, **params)
-    shapes = [x.shape for x in arrays if type(x) is _ndarray and x.dtype.char in "fd"]
-    if len(shapes) != 2 or shapes[0] == shapes[1] or (plan := _plan(*shapes)) is None:
+    if len(arrays) != 2:
         return function(*arrays, **params)
     a, b = arrays
-    if a.dtype is b.dtype and not plan.by_columns:
+    if (
+        not (type(a) is type(b) is _ndarray)
+        or (dtype := a.dtype) is not b.dtype
+        or (dtype is not _float64 and dtype is not _float32)
+        or (shape := a.shape) == (other := b.shape)
+        or (plan := _plan(shape, other)) is None
+    ):
+        return function(a, b, **params)
+    if not plan.by_columns:
         # In a context of its own, so that no interrupt leaves the buffer small for others.
         return contextvars.copy_context().run(_unbuffered, function, a, b)
-    if a.dtype is b.dtype and a.flags.c_contiguous and b.flags.c_contiguous:
+    if a.flags.c_contiguous and b.flags.c_contiguous:
         return _by_columns(function, a, b, plan.shape)
     return function(a, b)
 
@@ -72,7 +80,7 @@ def _plan(a: Shape, b: Shape) -> _Plan | None:
         return None  # The function says what is wrong.
     shape = tuple(map(max, a, b))
     sizes = math.prod(a), math.prod(b)
-    if math.prod(shape) < _LEAST or min(sizes) < 2 or sum(sizes) < LEAST_OPERANDS:
+    if math.prod(shape) < LEAST_RESULT or min(sizes) < 2 or sum(sizes) < LEAST_OPERANDS:
         return None
     # Lengths from the last axis on, and which operands are repeated. Neighbours along which the same are, NumPy takes
     # for one axis.
