@@ -190,6 +190,18 @@ class SingleThread:
             elif found is not None:
                 found.set_threads(count)
 
+    def is_held(self) -> bool:
+        """Say whether anybody wants one thread."""
+        return bool(self._before)
+
+    def threads(self) -> int:
+        """Return how many threads NumPy's BLAS may use, or would if nobody wanted just one."""
+        found = library()
+        if found is None:
+            return 1
+        with self._lock:
+            return self._before[found.path][1] if found.path in self._before else found.threads()
+
     def release(self) -> int:
         """Undo a `hold`; return how many threads BLAS was using, which is 1 unless somebody set another number."""
         with self._lock:

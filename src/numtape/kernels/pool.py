@@ -1,4 +1,4 @@
-"""Threads that share the work of a kernel, as many as BLAS may use.
+"""Threads that share the work of a kernel, as many as BLAS may use, or might if strict mode did not hold it to one.
 
 They wait at queues that the interpreter itself guards: an interrupt, which may come between any two instructions, then
 leaves no lock behind that nobody opens.
@@ -21,7 +21,7 @@ _workers: list[threading.Thread] = []
 
 def threads() -> int:
     """Return how many threads may work at once, the caller's among them."""
-    return blas.threads() or 1
+    return blas.single_thread.threads()
 
 
 def run(kernel: Callable[..., Any], calls: Sequence[tuple[Any, ...]], *kept: Any) -> None:

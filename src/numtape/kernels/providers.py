@@ -13,6 +13,7 @@ import numpy as np
 from .._typing import Dtype, NDArray
 from ..dtypes import HALF_DTYPES, bfloat16, float32, widened
 from ..errors import ArgumentError, MissingExtraError
+from . import blas, shared_convolution
 from . import convolution as plain
 from .convolution import Convolution, Ints, Pairs
 from .forks import in_child, loading
@@ -230,6 +231,8 @@ def conv(
     if done is not None:
         return done
     if x.dtype not in HALF_DTYPES:
+        if blas.single_thread.is_held():
+            return shared_convolution.conv(what, x, weight, bias)
         return plain.conv(x, weight, bias, stride, padding, dilation, groups)
     wide_bias = None if bias is None else to_float32(bias)
     return to_half(conv(to_float32(x), to_float32(weight), wide_bias, stride, padding, dilation, groups), x.dtype)
@@ -259,6 +262,8 @@ def conv_input(
     if done is not None:
         return done
     if y.dtype not in HALF_DTYPES:
+        if blas.single_thread.is_held():
+            return shared_convolution.conv_input(what, y, weight)
         return plain.conv_input(y, weight, size, stride, padding, dilation, groups)
     return to_half(conv_input(to_float32(y), to_float32(weight), size, stride, padding, dilation, groups), y.dtype)
 
@@ -273,5 +278,7 @@ def conv_weight(
     if done is not None:
         return done
     if x.dtype not in HALF_DTYPES:
+        if blas.single_thread.is_held():
+            return shared_convolution.conv_weight(what, x, y)
         return plain.conv_weight(x, y, kernel, stride, padding, dilation, groups)
     return to_half(conv_weight(to_float32(x), to_float32(y), kernel, stride, padding, dilation, groups), x.dtype)
