@@ -22,6 +22,7 @@ Way = tuple[set[Link] | None, set[Link] | None]
 _ndarray = np.ndarray
 _index = attrgetter("index")
 _cell = attrgetter("cell")
+_notes = attrgetter("notes")
 _is_dead = attrgetter("is_dead")
 
 
@@ -89,13 +90,11 @@ def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
     )
 
 
-def _has_argument(records: Iterable[Record], own: Set[Any]) -> bool:
+def _has_argument(records: Sequence[Record], own: Set[Any]) -> bool:
     """Say whether a transform that runs differentiates by what a record made, none of one's `own`."""
-    for record in records:
-        notes = record.notes
-        if notes is not None and notes.is_argument and record not in own:
-            return True
-    return False
+    if not any(map(_notes, records)):  # As most often.
+        return False
+    return any(notes.is_argument and record not in own for record in records if (notes := record.notes) is not None)
 
 
 def is_moving(x: Any) -> bool:

@@ -101,10 +101,12 @@ def reverse(
     useful, wanted = way_of((records, leaves), wanted, required_only) if way is None else way
     keeps_some = keep_all or (wanted is not None and Record in map(type, wanted))
     cotangents: Cotangents = {}
+    has_batches = False
     for link, cotangent in seeds:
         if type(link) is Record and link.cell is FREED:
             raise_freed(link)
         cotangent = fit(cotangent, link)
+        has_batches |= isinstance(cotangent, Batched)
         if link not in cotangents:
             cotangents[link] = cotangent
         else:
@@ -150,7 +152,7 @@ def reverse(
                                 accumulate(cotangents, link, g)
                             continue
                     elif (
-                        type(g) is not _ndarray
+                        has_batches
                         and rule.is_partial
                         and isinstance(g, Batched)
                         and (cotangent := g.mapped(rule, record, reader, position)) is not None
