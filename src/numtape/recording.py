@@ -1,7 +1,6 @@
 """What a tape does besides differentiating: record, watch, mark and rewind, end, and show itself."""
 
 import os
-import warnings
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -10,7 +9,7 @@ from . import tree
 from .core.binding import as_kind
 from .core.context import Scope, casting, change, current, entered
 from .core.gradients import describe_exit, is_leaf
-from .core.record import Record
+from .core.record import Record, warn_user
 from .core.tape import RecordingTape
 from .core.value import Value, make_writable
 from .dtypes import is_float
@@ -108,10 +107,9 @@ class Recording:
         """Warn once if the tape was given a configuration that never acted."""
         if self._scopes and not self._was_entered:
             self._was_entered = True
-            warnings.warn(
+            warn_user(
                 f"{name}: this tape was given a configuration but never entered, so that it recorded nothing; use "
                 "`with tape:` around the forward.",
-                stacklevel=3,
             )
 
     def _start_segment(self) -> None:

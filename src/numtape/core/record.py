@@ -14,6 +14,7 @@ import itertools
 import math
 import sys
 import threading
+import warnings
 import weakref
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, Union
@@ -85,12 +86,12 @@ def call_site(frame: FrameType) -> tuple[CodeType, int]:
         frame = outer
 
 
-def users_level() -> int:
-    """Return how many calls the user's line is away from the caller, as `stacklevel` of a warning counts them."""
-    level, frame = 1, sys._getframe(1)
+def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the user's line: that of the first frame outside of the package."""
+    level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
         level, frame = level + 1, frame.f_back
-    return level
+    warnings.warn(text, category, stacklevel=level)
 
 
 def describe_site(code: CodeType | None, lasti: int) -> str:

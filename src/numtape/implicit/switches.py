@@ -1,6 +1,5 @@
 """Notice a right side that jumps where a comparison in it turns: derivatives do not see when that happens."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.context import Scope
 from ..core.effects import undoing
+from ..core.record import warn_user
 from ..core.value import array_of, wrap
 from ..tensors import Tensor
 from .capturing import alone
@@ -99,11 +99,10 @@ def warn_of_jumps(
         except Exception:  # What was solved is not refused because f knows no other points.
             return
     if where is not None:
-        warnings.warn(
+        warn_user(
             f"{title} jumps between t={where[0]:g} and t={where[1]:g}, where a comparison in it turns. Derivatives "
             "take the time of a jump as fixed: if it depends on what is differentiated by, they miss its part. "
             "Integrate up to the jump, find its time by nt.implicit.root, and go on from there.",
-            stacklevel=3,
         )
 
 

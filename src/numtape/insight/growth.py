@@ -1,14 +1,12 @@
 """The growth alarm: memory grows each time the program comes to the same place; say so, and which line does it."""
 
 import gc
-import sys
-import warnings
 from bisect import bisect
 from collections.abc import Sequence
 from typing import Any
 
 from ..core.context import FREED, current
-from ..core.record import Record, call_site, line_of, next_index
+from ..core.record import Record, next_index, warn_user
 from .activations import FORWARD, Activations
 from .leaks import find_leaks, live_records
 
@@ -77,9 +75,7 @@ class WatchedActivations(Activations):
         leaks = find_leaks(self.since, until)
         leak = max(leaks, key=lambda leak: (leak.total is not None, leak.graphs > 1, leak.records), default=None)
         if leak is not None:
-            code, lasti = call_site(sys._getframe())
-            text = f"GradientMemoryProfiler: memory grows {place}, {ALARM} times in a row: {leak}"
-            warnings.warn_explicit(text, UserWarning, code.co_filename, line_of(code, lasti))
+            warn_user(f"GradientMemoryProfiler: memory grows {place}, {ALARM} times in a row: {leak}")
 
 
 def records_alive() -> int:

@@ -1,14 +1,13 @@
 """What solvers answer: the point as a tree, the verdict, and SciPy's own result."""
 
 import functools
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .._typing import NDArray
-from ..core.record import users_level
+from ..core.record import warn_user
 from .vectors import Layout
 
 
@@ -115,11 +114,10 @@ def verdict(name: str, result: Any) -> tuple[bool, str]:
     if not success:
         what = "did not converge" if is_finite else "ended where the function is not finite"
         why = f" ({message})" if message else ""
-        warnings.warn(
+        warn_user(
             f"{name}: the solver {what}{why}; its answer is not to be trusted. Try another start or method, "
             "more iterations, or another scale of the parameters.",
             SolverWarning,
-            stacklevel=users_level(),
         )
     return success, message
 
@@ -155,8 +153,7 @@ def _warn_undetermined(name: str, names: list[str], lost: NDArray, freedom: int)
     what = (
         f"do not determine {which}" if which else f"have {freedom} degrees of freedom, too few to tell their variance"
     )
-    warnings.warn(
+    warn_user(
         f"{name}: the data {what}, so the covariance is infinite. Fix or leave out a parameter, or add data.",
         SolverWarning,
-        stacklevel=users_level(),
     )

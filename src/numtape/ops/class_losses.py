@@ -2,7 +2,6 @@
 
 import functools
 import math
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from .._typing import Array, NDArray, Shape
 from ..core.apply import is_tracked
 from ..core.declare import composed, differentiable, rounded_once
 from ..core.op import NON_DIFFERENTIABLE
+from ..core.record import warn_user
 from ..core.value import Value
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from .arithmetic import div, neg
@@ -356,10 +356,9 @@ def _look_at_logits(logits: Any, axis: int) -> None:
     if logits.shape[axis] < 2 or not logits.size or logits.min() < 0 or logits.max() > 1:
         return
     if np.all(np.abs(logits.sum(axis=axis, dtype=np.float64) - 1) < 1e-4):
-        warnings.warn(
+        warn_user(
             "cross_entropy_loss: the logits lie between 0 and 1 and sum to 1, as probabilities do. The loss applies "
             "softmax itself: pass what comes before softmax, or from_logits=False.",
-            stacklevel=3,
         )
 
 

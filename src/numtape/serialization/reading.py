@@ -2,13 +2,13 @@
 
 import os
 import struct
-import warnings
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from .._typing import NDArray
 from ..core.context import current
+from ..core.record import warn_user
 from ..core.value import wrap
 from ..errors import DamagedFileError, OperandError, SavedFileError
 from ..kernels.machine import machine
@@ -89,10 +89,9 @@ def _warn_of_another_machine(written_on: Any) -> None:
         if written_on.get(name, here[name]) != here[name]
     ]
     if others:
-        warnings.warn(
+        warn_user(
             f"load: the file was written on another class of machine ({', '.join(others)}), so a run that goes on here "
             "may give other bits than there.",
-            stacklevel=5,
         )
 
 

@@ -3,10 +3,10 @@
 import math
 import os
 import re
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..core.record import warn_user
 from ..errors import ArgumentError, DamagedFileError, SavedFileError
 from .reading import load
 from .writing import save
@@ -124,7 +124,7 @@ class Checkpoints:
             try:
                 return load(saved.path, trusted=True)  # What is in this folder was saved here.
             except (SavedFileError, OSError) as error:  # A disk may also refuse to read what it damaged.
-                warnings.warn(f"Checkpoints: passed over a file: {error}", stacklevel=3)
+                warn_user(f"Checkpoints: passed over a file: {error}")
         if found:
             raise DamagedFileError(f"Checkpoints: none of the {len(found)} files in {self.directory} is intact.")
         return None

@@ -9,7 +9,6 @@ import inspect
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -18,7 +17,7 @@ from typing import Any, Self, TypeVar
 from ..config import DeterministicConfig, DeterministicMode
 from ..core.context import Scope, current
 from ..core.op import Op
-from ..core.record import call_site, describe_site
+from ..core.record import call_site, describe_site, warn_user
 from ..core.stream import Stream, Unseeded, key_from
 from ..errors import DeterminismError, OperandError
 from ..kernels import blas, providers
@@ -100,7 +99,7 @@ class deterministic(Scope):
             raise DeterminismError(text)
         if what not in self._told:
             self._told.add(what)
-            warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
+            warn_user(text)
 
     def hold(self) -> None:
         """Hold BLAS to one thread, pin the provider, and let random functions draw from the configuration's stream.
@@ -125,10 +124,9 @@ class deterministic(Scope):
             )
         used = hold.release()
         if used != 1:
-            warnings.warn(
+            warn_user(
                 f"deterministic: BLAS was set to {used} threads inside, so results may depend on that number; set it "
                 "outside.",
-                stacklevel=3,
             )
 
     def _stream(self) -> Stream | None:

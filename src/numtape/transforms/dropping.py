@@ -11,7 +11,6 @@ keeping anything, so that the least budget that would do can be named at its end
 import itertools
 import math
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from ..core.buffers import Buffers, buffer_of
 from ..core.context import Scope
 from ..core.op import Op, Structure
 from ..core.recompute import drop, note_arrays
-from ..core.record import Block, Record, users_level
+from ..core.record import Block, Record, warn_user
 from ..errors import MemoryBudgetError
 from .checkpoint import pin
 from .layouts import Strides, strides_of
@@ -114,10 +113,9 @@ class Account:
         """Warn, once: a backward that nobody planned for needs more than the budget."""
         if not self._is_planned and not self._has_exceeded:
             self._has_exceeded = True
-            warnings.warn(
+            warn_user(
                 f"memory_budget_mb: this backward takes {as_megabytes(missing)} more than the budget, at "
                 f"{record.site}; call backward() of the tape, which plans for it.",
-                stacklevel=users_level(),
             )
 
 

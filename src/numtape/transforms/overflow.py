@@ -1,8 +1,6 @@
 """Find the first op whose result, or whose backward, is not finite, among the records behind a loss; warn of it."""
 
 import inspect
-import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +12,7 @@ from ..core.graph import collect
 from ..core.op import Op
 from ..core.reader import Reader, for_rule
 from ..core.recompute import Made, is_at_hand, run_again
-from ..core.record import Gone, Link, Record, call_site, line_of, link_name
+from ..core.record import Gone, Link, Record, link_name, warn_user
 from ..core.reverse import Cotangents, accumulate, fit, pull
 from ..core.value import Value, array_of
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES
@@ -115,12 +113,11 @@ def _hook_on_the_way(records: Sequence[Record], sources: Sequence[Link]) -> str 
 
 def warn_of_skipped(skipped: int, scale: float, sentences: str) -> None:
     """Warn of a run of skipped steps, at the user's line."""
-    code, lasti = call_site(sys._getframe())
-    text = (
+    warn_user(
         f"LossScaler: {skipped} steps in a row were skipped, since gradients were not finite; the scale is {scale:g} "
-        f"now. {sentences}"
+        f"now. {sentences}",
+        RuntimeWarning,
     )
-    warnings.warn_explicit(text, RuntimeWarning, code.co_filename, line_of(code, lasti))
 
 
 def _first_not_finite(records: Sequence[Record], made: Made) -> tuple[Record | None, bool]:

@@ -1,10 +1,9 @@
 """Plan a backward over a checkpointed graph: see what it will hold, and drop more until that stays within a budget."""
 
-import warnings
 from dataclasses import dataclass
 from typing import NoReturn
 
-from ..core.record import users_level
+from ..core.record import warn_user
 from ..errors import MemoryBudgetError
 from .dropping import Dropping, as_megabytes
 from .walking import Backward, Walk
@@ -74,10 +73,9 @@ def prepare(scope: Dropping, backward: Backward) -> Walk:
     if scope.account.shortage is not None:
         raise_shortage(scope, backward)
     if backward.is_recorded:
-        warnings.warn(
+        warn_user(
             "memory_budget_mb: this backward is recorded, to be differentiated again; what its own graph holds is not "
             "bounded by the budget.",
-            stacklevel=users_level(),
         )
     most = budget * _TOLERANCE
     walk = Walk(scope, backward, budget, most).run()
