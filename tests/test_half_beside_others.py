@@ -194,3 +194,32 @@ def test_numbers_masks_and_class_weights_decide_no_dtype(dtype):
         nt.average(x[0], weights=[1.0, 2.0]),
     ]
     assert {str(y.dtype) for y in results} == {str(dtype)}
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("wide", [np.float32, np.float64])
+@pytest.mark.parametrize("is_left", [True, False])
+def test_gradients_of_products_beside_halves_are_as_wide_as_the_product(dtype, wide, is_left):
+    rng = np.random.default_rng(0)
+    x = nt.tensor(rng.normal(size=(128, 128)).astype(wide), requires_grad=True)
+    other = nt.tensor(rng.normal(size=(128, 128)), dtype=dtype)
+    g = rng.normal(size=(128, 128)).astype(wide)
+    out = x @ other if is_left else other @ x
+    assert out.dtype == wide
+    out.backward(nt.tensor(g))
+    exact = other.numpy().astype(np.float64).T
+    expected = g.astype(np.float64) @ exact if is_left else exact @ g.astype(np.float64)
+    error = 1e-6 if wide is np.float32 else 1e-14
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=error, atol=error * 128)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_gradients_in_float64_beside_halves_have_its_range(dtype):
+    w = nt.ones(2, 2, dtype=dtype)
+    for scale in (1e-50, 1e50):
+        x = nt.tensor(np.ones((2, 2)), requires_grad=True)
+        (nt.linear(x, w) * scale).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), 2 * scale)
+    x = nt.tensor(1.7, dtype=np.float64, requires_grad=True)
+    (nt.tensor(3.0, dtype=dtype) ** x).backward()
+    np.testing.assert_allclose(x.grad.item(), 3**1.7 * np.log(3), rtol=1e-14)

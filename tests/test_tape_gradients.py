@@ -227,3 +227,22 @@ def test_backward_of_an_untracked_loss_explains():
         nt.Tape().backward(nt.tensor(1.0))
     with pytest.raises(OperandError, match="wants the loss tensor itself, not float"):
         nt.Tape().backward(1.0)
+
+
+def test_derivatives_by_what_a_generator_or_a_dict_gives_are_all_there():
+    layer = nt.nn.Linear(3, 2)
+    with nt.Tape(persistent=True) as tape:
+        out = layer(nt.ones(3))
+        other = out * 2.0
+    shapes = [(2, 2, 3), (2, 2)]
+    assert [j.shape for j in tape.jacobian(out, layer.parameters())] == shapes
+    assert [j.shape for j in tape.forward_gradient(layer.parameters(), out)] == shapes
+    both = tape.forward_gradient(layer.parameters(), iter([out, other]))
+    assert [[j.shape for j in each] for each in both] == [shapes, shapes]
+    ones = [nt.ones(2, 3), nt.ones(2)]
+    moved = tape.forward_gradient(layer.parameters(), [out, other], iter(ones))
+    assert [t.tolist() for t in moved] == [[4.0, 4.0], [8.0, 8.0]]
+    named = {"weight": layer.weight, "rest": [layer.bias]}
+    for found in (tape.jacobian(out, named), tape.forward_gradient(named, out)):
+        assert (found["weight"].shape, found["rest"][0].shape) == tuple(shapes)
+    assert tape.forward_gradient(named, out, {"rest": [ones[1]], "weight": ones[0]}).tolist() == [4.0, 4.0]

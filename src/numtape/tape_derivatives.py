@@ -1,11 +1,13 @@
 """Derivatives that a tape computes and that consume nothing: in forward mode, and whole Jacobians."""
 
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import tree
 from .arguments import depends_on_running
 from .core.apply import watch_on_use
 from .core.context import current, entered
@@ -45,14 +47,14 @@ class TapeDerivatives(Recording):
         """Return the derivative of a target by a source in forward mode. Consumes nothing.
 
         Args:
-            source: a tensor, or an iterable of tensors.
+            source: a tensor, a dict, whose values may be trees, or an iterable of tensors.
             target: a tensor that was computed from it, or an iterable of such (then a list is returned).
-            tangent: a direction of the source's shape, for an iterable one for each; None for the derivatives by each
-                element.
+            tangent: a direction of the source's shape, for an iterable one for each, for a dict a dict; None for the
+                derivatives by each element.
 
         Returns:
             With a tangent, the directional derivative, of the target's shape; otherwise all derivatives, of shape
-            ``target.shape + source.shape``, in a list for an iterable of sources.
+            ``target.shape + source.shape``, in a list for an iterable of sources and in a dict for a dict.
 
         Example:
             >>> tape = nt.GradientTape()
@@ -64,29 +66,42 @@ class TapeDerivatives(Recording):
 
         name = "forward_gradient"
         self._check_open(name)
-        if not isinstance(target, Value):
-            return [self.forward_gradient(source, one, tangent) for one in as_list("target", target, name)]
-        sources = as_list("source", source, name)
-        for one in sources:
-            self._check_connected(name, target, one)
+        sources = as_sources("source", source, name)
+        targets = as_list("target", target, name)
+        for one, other in itertools.product(targets, sources):
+            self._check_connected(name, one, other)
         if tangent is None:
             scheduler = scheduler_for(name, "forward", None)
-            found = [self._jacobian(target, one, scheduler) for one in sources]
-            return found[0] if isinstance(source, Value) else found
-        if not isinstance(source, Value) and not isinstance(tangent, Iterable):
+            found = [like_sources(source, [self._jacobian(one, x, scheduler) for x in sources]) for one in targets]
+        else:
+            seeds = self._tangents(name, source, sources, tangent)
+            found = [self._pushed(one, sources, seeds) for one in targets]
+        return found[0] if isinstance(target, Value) else found
+
+    def _tangents(self, name: str, source: Any, sources: Sequence[Any], tangent: Any) -> list[Any]:
+        """Return a tangent for each source, checked."""
+        if isinstance(source, Value):
+            tangents = [tangent]
+        elif isinstance(source, dict) and isinstance(tangent, dict):
+            tangents = tree.leaves_like(source, tangent)
+        elif isinstance(tangent, Iterable) and not isinstance(tangent, dict):
+            tangents = list(tangent)
+        else:
             raise ArgumentError(
                 f"{name}: {len(sources)} sources and the tangent {tangent!r} were given; give a list of tangents, one "
                 "for each source."
             )
-        tangents = [tangent] if isinstance(source, Value) else list(tangent)
         if len(tangents) != len(sources):
             raise ArgumentError(
                 f"{name}: {len(sources)} sources and {len(tangents)} tangents were given; give one for each."
             )
-        seeds = [
+        return [
             as_moved(t, x, "tangent", functools.partial("{}: tangent {}".format, name, i))
             for i, (t, x) in enumerate(zip(tangents, sources, strict=True))
         ]
+
+    def _pushed(self, target: Any, sources: Sequence[Any], seeds: Sequence[Any]) -> Any:
+        """Return the directional derivative of a target."""
         outer = self._outer_tapes()
         create_graph = self._is_differentiated(outer, seeds, [target])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
@@ -100,7 +115,8 @@ class TapeDerivatives(Recording):
 
         Args:
             target: a tensor.
-            source: a tensor (then one Jacobian is returned) or an iterable of tensors (then a list is).
+            source: a tensor (then one Jacobian is returned), a dict, whose values may be trees (then one like it is),
+                or an iterable of tensors (then a list is).
             mode: "auto" (as the tape's scheduler says), "forward", "reverse" or "mixed".
             chunk_size: how many rows or columns are computed at once; None for as many as memory allows.
 
@@ -120,11 +136,10 @@ class TapeDerivatives(Recording):
         check_chunk_size(name, chunk_size)
         strategy = as_member(name, "mode", SchedulingStrategy, mode)
         scheduler = self.scheduler if strategy is SchedulingStrategy.AUTO else scheduler_for(name, mode, None)
-        for one in as_list("source", source, name):
+        sources = as_sources("source", source, name)
+        for one in sources:
             self._check_connected(name, target, one)
-        if isinstance(source, Value):
-            return self._jacobian(target, source, scheduler, chunk_size)
-        return [self._jacobian(target, one, scheduler, chunk_size) for one in as_list("source", source, name)]
+        return like_sources(source, [self._jacobian(target, one, scheduler, chunk_size) for one in sources])
 
     def _jacobian(self, target: Any, source: Any, scheduler: "HybridScheduler", chunk_size: int | None = None) -> Any:
         from .jacobians import matrix_blocks
@@ -180,3 +195,15 @@ def as_list(what: str, given: Any, name: str = "gradient") -> list[Any]:
                 f"{name}: {what} must be a tensor or an iterable of tensors, but {type(item).__name__} was given."
             )
     return items
+
+
+def as_sources(what: str, given: Any, name: str = "gradient") -> list[Any]:
+    """Return a tensor, a dict of trees of tensors or an iterable of tensors as a list."""
+    return as_list(what, tree.leaves(given) if isinstance(given, dict) else given, name)
+
+
+def like_sources(given: Any, results: list[Any]) -> Any:
+    """Return results, one for each source, in the form in which the sources were given."""
+    if isinstance(given, Value):
+        return results[0]
+    return tree.unflatten(given, results) if isinstance(given, dict) else results

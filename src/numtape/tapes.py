@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import tape_scopes, tree
+from . import tape_scopes
 from .core.context import entered
 from .core.gradients import (
     as_tensor,
@@ -29,7 +29,7 @@ from .dtypes import HALF_DTYPES, widened
 from .errors import ArgumentError, NotConnectedError, OperandError, TapeConsumedError
 from .gradients import Gradients, ScaledGradients
 from .insight import summary as summaries
-from .tape_derivatives import TapeDerivatives, as_list
+from .tape_derivatives import TapeDerivatives, as_list, as_sources, like_sources
 from .tensors import Tensor
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Tape(TapeDerivatives):
         target_list = as_list("targets", targets)
         if not target_list:
             raise ArgumentError("gradient: there are no targets; give at least one tensor.")
-        source_list = as_list("sources", tree.leaves(sources) if isinstance(sources, dict) else sources)
+        source_list = as_sources("sources", sources)
         given = [None] * len(target_list) if output_gradients is None else as_list("output_gradients", output_gradients)
         if len(given) != len(target_list):
             raise ArgumentError(
@@ -134,11 +134,9 @@ class Tape(TapeDerivatives):
             _mark_scaled(map(link_of, source_list), results, scales)
         if not self.persistent:
             self._consume()
-        if isinstance(sources, Value):
-            return results[0]
-        if isinstance(sources, dict):
-            return tree.unflatten(sources, results)
-        return results if self._scaler is None else ScaledGradients(results, self._overflow, self._statistics)
+        if self._scaler is not None and not isinstance(sources, Value | dict):
+            return ScaledGradients(results, self._overflow, self._statistics)
+        return like_sources(sources, results)
 
     def _scaled_sweep(
         self, targets: Sequence[Value], seeds: Sequence[Any], sources: Sequence[Value] | None, **options: Any

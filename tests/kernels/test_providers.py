@@ -58,7 +58,7 @@ def test_without_onednn_numpy_runs_everything(without_onednn):
     a = np.ones((128, 128), np.float32)
     assert (providers.matmul(a, a) == 128.0).all()
     assert info.gather()["providers"] == (
-        'NumPy; onednn-cpu-gomp is missing: pip install "numtape[onednn]"; AMX: not an instruction of this CPU'
+        'NumPy; oneDNN: onednn-cpu-gomp is missing: pip install "numtape[onednn]"; AMX: not an instruction of this CPU'
     )
 
 
@@ -70,7 +70,7 @@ def test_a_library_that_does_not_load_is_named_in_one_line(monkeypatch, without_
     monkeypatch.setattr(onednn_library.ctypes, "CDLL", fail)
     monkeypatch.setattr(onednn_library, "_load", onednn_library._load.__wrapped__)
     expected = (
-        "NumPy; onednn-cpu-gomp is installed, but does not load: "
+        "NumPy; oneDNN: onednn-cpu-gomp is installed, but does not load: "
         "libgomp.so.1: cannot open shared object file: No such file or directory; AMX: not an instruction of this CPU"
     )
     assert info.gather()["providers"] == expected

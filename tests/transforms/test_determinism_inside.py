@@ -5,6 +5,7 @@ import pytest
 
 import numtape as nt
 from numtape.errors import DeterminismError
+from numtape.kernels import blas
 
 
 @nt.custom_op(vjp={"x": lambda g: g}, deterministic=False, check=False)
@@ -42,3 +43,18 @@ def test_steps_of_a_loop_that_run_again_are_refused_as_well():
     y = nt.checkpoint_loop(lambda s: nt.sin(racy(s)), x, 4).sum()
     with nt.deterministic(), pytest.raises(DeterminismError, match="racy says"):
         y.backward()
+
+
+@pytest.mark.skipif(blas.library() is None, reason="the threads of this BLAS cannot be set")
+def test_threads_that_are_set_inside_are_noticed_at_the_next_op():
+    found = blas.library()
+    a = nt.ones(3, 3)
+    with nt.deterministic():
+        a @ a
+        found.set_threads(2)
+        try:
+            with pytest.raises(DeterminismError, match=r"BLAS was set to 2 threads inside.*; set it outside\."):
+                a @ a
+        finally:
+            found.set_threads(1)
+        a @ a

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._typing import Dtype, NDArray
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, float64, widened
-from ..kernels.halves import to_float32
+from ..kernels.halves import converted
 from .apply import PICK, new_record
 from .context import FREED, casting, current, entered, without_casts
 from .recompute import raise_freed
@@ -126,13 +126,25 @@ class Reader:
 def for_rule(record: Record, x: Any, position: int | None = None) -> Any:
     """Return an operand, or the output (without a position), as the rules of a record read it.
 
-    Halves are float32, unless the rules can do without; integers are floats where the forward saw them as such.
+    Halves are as wide as what the rules compute in, unless these can do without; integers are floats where the forward
+    saw them as such.
     """
     if x.dtype in HALF_DTYPES:
-        if record.op.facts.native_half_rules:
+        if reads_halves(record):
             return x
-        return to_float32(x) if type(x) is _ndarray else x.astype(float32)
+        wide = width_of_halves(record)
+        return converted(x, wide) if type(x) is _ndarray else x.astype(wide)
     return x.astype(rule_dtype(record)) if is_promoted_integer(record, x, position) else x
+
+
+def reads_halves(record: Record) -> bool:
+    """Say whether the rules of a record read halves as they are: beside wider operands, its forward did not either."""
+    return record.op.facts.native_half_rules and record.dtype in HALF_DTYPES
+
+
+def width_of_halves(record: Record) -> Dtype:
+    """Return the dtype in which the rules of a record read halves, if not as they are."""
+    return float64 if rule_dtype(record) is float64 else float32
 
 
 def is_promoted_integer(record: Record, x: Any, position: int | None) -> bool:

@@ -15,7 +15,7 @@ from ..core.apply import PICK, as_operand, compute
 from ..core.context import Past, aside
 from ..core.graph import collect, raise_streamed
 from ..core.op import Op
-from ..core.reader import is_promoted_integer, rule_dtype
+from ..core.reader import is_promoted_integer, reads_halves, rule_dtype, width_of_halves
 from ..core.recompute import raise_freed
 from ..core.record import Gone, Link, Record
 from ..core.reverse import accumulate, fit, pull
@@ -107,7 +107,7 @@ class Trace:
         self.cotangents: list[tuple[Record, Traced]] = []
         #: The constant arrays that records hold, by identity.
         self._arrays: dict[int, Traced] = {}
-        self._wide: dict[Traced, Traced] = {}
+        self._wide: dict[tuple[Traced, Dtype], Traced] = {}
         self._record: Record | None = None
         self._is_backward = False
         self._probes: dict[Op, _Probe] = {}
@@ -156,7 +156,7 @@ class Trace:
                 operands = [self.operand(record, position) for position in range(len(record.inputs))]
                 dtype = record.dtype[0] if isinstance(record.dtype, list) else record.dtype
                 if dtype == float32:  # Where halves gave float32, they had been widened.
-                    operands = [self.widened(operand) for operand in operands]
+                    operands = [self.widened(operand, float32) for operand in operands]
                 self.values[record] = self.run(record.op, operands, params)
 
     def operand(self, record: Record, position: int) -> Any:
@@ -221,7 +221,7 @@ class Trace:
             undone = set(self.steps[count:])
             del self.steps[count:]
             # What was widened on the way is widened anew by the next that reads it.
-            self._wide = {value: wide for value, wide in self._wide.items() if wide.step not in undone}
+            self._wide = {key: wide for key, wide in self._wide.items() if wide.step not in undone}
             reader = _Reader(self, is_exact=True)
             return pull(record, g, reader)
 
@@ -231,13 +231,13 @@ class Trace:
             return [None if part is None else self._as_values(part) for part in g]
         return g if isinstance(g, Traced) else self.given(np.asarray(g))
 
-    def widened(self, value: Any) -> Any:
-        """Return what rules read for a value: float32 for halves."""
+    def widened(self, value: Any, dtype: Dtype) -> Any:
+        """Return what rules read for a value: a wider one for halves."""
         if not isinstance(value, Traced) or value.dtype not in HALF_DTYPES:
             return value
-        if value not in self._wide:
-            self._wide[value] = value.astype(float32)
-        return self._wide[value]
+        if (value, dtype) not in self._wide:
+            self._wide[value, dtype] = value.astype(dtype)
+        return self._wide[value, dtype]
 
 
 class _Reader:
@@ -252,8 +252,8 @@ class _Reader:
         value = self.trace.operand(record, position)
         if isinstance(value, Traced) and is_promoted_integer(record, value, position):
             value = value.astype(rule_dtype(record))
-        elif not record.op.facts.native_half_rules:
-            value = self.trace.widened(value)
+        elif not reads_halves(record):
+            value = self.trace.widened(value, width_of_halves(record))
         is_constant = isinstance(value, Traced) and value.step is None and not record.needs >> position & 1
         return value.content if self.is_exact and is_constant else value
 
@@ -262,9 +262,12 @@ class _Reader:
 
     def output(self, record: Record) -> Any:
         value = self.trace.values[record]
-        if record.op.facts.native_half_rules:
+        if reads_halves(record):
             return value
-        return tuple(map(self.trace.widened, value)) if isinstance(value, tuple) else self.trace.widened(value)
+        dtype = width_of_halves(record)
+        if isinstance(value, tuple):
+            return tuple(self.trace.widened(part, dtype) for part in value)
+        return self.trace.widened(value, dtype)
 
 
 class _Probe:

@@ -4,6 +4,7 @@ They wait at queues that the interpreter itself guards: an interrupt, which may 
 leaves no lock behind that nobody opens.
 """
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -45,7 +46,9 @@ def run(kernel: Callable[..., Any], calls: Sequence[tuple[Any, ...]], *kept: Any
 
 
 def _has_workers(count: int) -> bool:
-    """Start threads until there are so many; say whether there are."""
+    """Start threads until there are so many; say whether there are, and can still work."""
+    if sys.is_finalizing():  # They wait for Python's lock, in vain.
+        return False
     while len(_workers) < count:
         worker = threading.Thread(target=_work, args=(_calls,), name="numtape", daemon=True)
         try:

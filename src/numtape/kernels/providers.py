@@ -128,11 +128,15 @@ def describe() -> str:
     from . import amx
     from .onednn_library import library, why_missing
 
-    found, missing = ["NumPy"], [reason for reason in (why_missing(), amx.why_missing()) if reason is not None]
-    if why_missing() is None:
+    found, missing = ["NumPy"], []
+    if (reason := why_missing()) is None:
         found.append(f"oneDNN {library().version}")
-    if amx.why_missing() is None:
+    else:
+        missing.append(f"oneDNN: {reason}")
+    if (reason := amx.why_missing()) is None:
         found.append("AMX")
+    else:
+        missing.append(reason)
     line = "; ".join([", ".join(found), *missing])
     return line if active() == "auto" else f"{line} (chosen: {active()})"
 

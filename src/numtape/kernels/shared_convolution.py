@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._typing import NDArray
+from .._typing import NDArray, Shape
 from . import convolution as plain
 from . import pool
 from .convolution import Convolution
@@ -24,24 +24,20 @@ _MOST_GROUPS = 8
 
 def conv(what: Convolution, x: NDArray, weight: NDArray, bias: NDArray | None) -> NDArray:
     """Return the convolution of `x` with `weight`, plus `bias`."""
-    out = np.empty(what.out, what.dtype)
 
-    def work(part: slice) -> None:
-        out[part] = plain.conv(x[part], weight, bias, what.stride, what.padding, what.dilation, what.groups)
+    def work(part: slice) -> NDArray:
+        return plain.conv(x[part], weight, bias, what.stride, what.padding, what.dilation, what.groups)
 
-    _share(work, what)
-    return out
+    return _joined(work, what, what.out)
 
 
 def conv_input(what: Convolution, y: NDArray, weight: NDArray) -> NDArray:
     """Return the transpose of `conv` by its input."""
-    x = np.empty(what.x, what.dtype)
 
-    def work(part: slice) -> None:
-        x[part] = plain.conv_input(y[part], weight, what.x[2:], what.stride, what.padding, what.dilation, what.groups)
+    def work(part: slice) -> NDArray:
+        return plain.conv_input(y[part], weight, what.x[2:], what.stride, what.padding, what.dilation, what.groups)
 
-    _share(work, what)
-    return x
+    return _joined(work, what, what.x)
 
 
 def conv_weight(what: Convolution, x: NDArray, y: NDArray) -> NDArray:
@@ -54,21 +50,34 @@ def conv_weight(what: Convolution, x: NDArray, y: NDArray) -> NDArray:
             x[part], y[part], kernel, what.stride, what.padding, what.dilation, what.groups
         )
 
-    _share(work, what)
+    _share(work, _groups(what))
     total = sums.pop(0)
     for start in sorted(sums):
         total += sums[start]
     return total
 
 
-def _share(work: Callable[[slice], None], what: Convolution) -> None:
-    """Let threads do the work of all groups of samples; each has the caller's context, `np.errstate` in it."""
+def _joined(work: Callable[[slice], NDArray], what: Convolution, shape: Shape) -> NDArray:
+    """Return an array of a shape, of which each group of samples makes its part."""
+    parts = _groups(what)
+    if len(parts) == 1:
+        return work(parts[0])
+    whole = np.empty(shape, what.dtype)
+    _share(lambda part: np.copyto(whole[part], work(part)), parts)
+    return whole
+
+
+def _groups(what: Convolution) -> list[slice]:
+    """Return groups of samples, by size alone."""
     count = what.x[0]
     groups = max(1, min(_MOST_GROUPS, what.work() // _LEAST_WORK, count))
     groups = 1 << groups.bit_length() - 1  # Which most numbers of threads can share evenly.
-    bounds = [count * i // groups for i in range(groups + 1)]
-    parts = [slice(*pair) for pair in pairwise(bounds)]
-    shares = min(pool.threads(), groups)
+    return [slice(*pair) for pair in pairwise(count * i // groups for i in range(groups + 1))]
+
+
+def _share(work: Callable[[slice], None], parts: list[slice]) -> None:
+    """Let threads do the work of all groups of samples; each has the caller's context, `np.errstate` in it."""
+    shares = min(pool.threads(), len(parts))
     pool.run(_do, [(copy_context(), work, parts[i::shares]) for i in range(shares)])
 
 

@@ -82,6 +82,11 @@ class deterministic(Scope):
         innermost = _innermost()
         if innermost is not None and innermost._is_off:
             return compute(op, arrays, params)
+        if innermost is self and blas.threads() not in (1, None):
+            self._tell(
+                f"BLAS was set to {blas.threads()} threads inside, so results may depend on that number",
+                "set it outside",
+            )
         if not op.facts.deterministic and innermost is self:
             self._tell(
                 f"{op.name} says that it cannot promise the same bits every time",
