@@ -86,6 +86,9 @@ def apply(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     value = wrap(cls, out, node)
     if op.facts.aliases and isinstance(operands[0], Value):
         link_version(operands[0], value)
+    if node is None:
+        for scope in state.scopes:
+            scope.on_constant(operands, (value,))
     return value
 
 
@@ -441,4 +444,7 @@ def wrap_parts(
         if op.facts.aliases and isinstance(operands[0], Value):
             link_version(operands[0], value)
         values.append(value)
+    if whole is None:
+        for scope in state.scopes:
+            scope.on_constant(operands, values)
     return tuple(values)

@@ -165,6 +165,9 @@ class Scope:
     def on_record(self, record: "Record", operands: Sequence[Any]) -> None:
         """Look at a record that was just made; the default ignores it."""
 
+    def on_constant(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
+        """Look at the results of an op that left no record, since none of its operands is tracked."""
+
     def restart(self) -> None:
         """Forget the records seen: the tape that the scope belongs to starts anew; the default keeps none."""
 

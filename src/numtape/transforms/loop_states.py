@@ -8,10 +8,12 @@ import numpy as np
 
 from .. import tree
 from ..core.binomial import best_step, reach
+from ..core.record import describe_site
 from ..core.stream import Stream, thread_stream
 from ..core.value import Value, wrap
+from ..core.write import version_of
 from ..dtypes import is_float
-from ..errors import ArgumentError, OperandError
+from ..errors import ArgumentError, OperandError, OverwrittenError
 from ..tensors import Tensor
 
 
@@ -22,6 +24,17 @@ class Snapshot(NamedTuple):
     state: Any
     stream: Stream
     places: dict[Stream, dict[str, Any]]
+
+    def check(self) -> None:
+        """Raise if the memory of a tensor was written to since."""
+        for value in tensors_of(self.state):
+            version, count = value.version
+            if version.count != count:
+                raise OverwrittenError(
+                    f"checkpoint_loop: a tensor of shape {value.shape} that was part of the state before step "
+                    f"{self.number} was overwritten since, at {describe_site(version.code, version.lasti)}; the "
+                    "backward runs steps again from there. Write the new value to another tensor, or clone() it before."
+                )
 
 
 class Places:
@@ -75,9 +88,15 @@ def with_tensors(state: Any, tensors: Sequence[Any]) -> Any:
     return tree.map(lambda leaf: next(rest) if _is_moved(leaf) else leaf, state)
 
 
+def _view(x: Value) -> Any:
+    """Return an untracked tensor of the same memory: writes to either are noticed by both."""
+    version = version_of(x)
+    return wrap(Tensor, x.array, None, (version, version.count))
+
+
 def detached(state: Any) -> Any:
     """Return a state with untracked tensors of the same memory."""
-    return with_tensors(state, [wrap(Tensor, x.array) for x in tensors_of(state)])
+    return with_tensors(state, list(map(_view, tensors_of(state))))
 
 
 def _copy(leaf: Any) -> Any:
@@ -97,7 +116,7 @@ def tracked(state: Any) -> Any:
     def track(leaf: Any) -> Any:
         if not _is_moved(leaf):
             return _copy(leaf)
-        made = wrap(Tensor, leaf.array)
+        made = _view(leaf)
         made.requires_grad = True
         return made
 
@@ -107,7 +126,7 @@ def tracked(state: Any) -> Any:
 def snapshot(state: Any, number: int, streams: Iterable[Stream]) -> Snapshot:
     """Return the state before a step, and where streams stand. What a step may write to is copied."""
     places = {stream: stream.place() for stream in streams}
-    kept = tree.map(lambda leaf: wrap(Tensor, leaf.array) if _is_moved(leaf) else _copy(leaf), state)
+    kept = tree.map(lambda leaf: _view(leaf) if _is_moved(leaf) else _copy(leaf), state)
     return Snapshot(number, kept, thread_stream().copy(), places)
 
 

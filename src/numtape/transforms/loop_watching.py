@@ -3,9 +3,10 @@
 import gc
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from .. import tree
 from ..core.context import Scope
 from ..core.gradients import link_of
 from ..core.record import Record, describe_site, next_index
@@ -13,8 +14,8 @@ from ..core.tape import RecordingTape
 from ..core.value import Value, writes_to
 from ..errors import GradientError, OverwrittenError
 
-#: Leaves, by identity. Those that a step makes for itself die with it.
-Leaves = weakref.WeakValueDictionary[int, Value]
+#: Tensors, by identity. Those that a step makes for itself die with it.
+Tensors = weakref.WeakValueDictionary[int, Value]
 
 
 class _Use(NamedTuple):
@@ -25,6 +26,8 @@ class _Use(NamedTuple):
     writes: int | None
     #: The tensor, weakly, or the record that has made it.
     link: Any
+    #: Whether an op of an earlier step has made it.
+    is_left_over: bool
 
 
 class Captured:
@@ -32,9 +35,11 @@ class Captured:
 
     def __init__(self) -> None:
         self._made: dict[Record, Value] = {}
-        self._leaves: Leaves = weakref.WeakValueDictionary()
+        self._leaves: Tensors = weakref.WeakValueDictionary()
         #: By identity; those that die are forgotten, since a step makes constants of its own.
         self._uses: dict[int, _Use] = {}
+        #: The constants that steps have computed, while somebody holds them.
+        self._computed: Tensors = weakref.WeakValueDictionary()
         self._count = 0
         #: The first index of the loop, and of the step that runs, which has a number.
         self._since = self._step_since = next_index()
@@ -44,6 +49,10 @@ class Captured:
         """Take what was made from now on as made by the step that runs."""
         self._step = number
         self._step_since = next_index()
+
+    def compute(self, value: Value) -> None:
+        """Note a constant that the step has computed."""
+        self._computed[id(value)] = value
 
     def add(self, value: Value) -> int:
         """Note a tensor that an op has used, and return its `order_of`."""
@@ -62,7 +71,9 @@ class Captured:
         if not self.knows(link):
             self._count += 1
             kept = link if type(link) is Record else weakref.ref(value, self._forgetter(id(value)))
-            self._uses[id(link)] = _Use(self._count, self._step, writes_to(value) if record is None else None, kept)
+            writes = writes_to(value) if record is None else None
+            is_left_over = self._computed.get(id(value)) is value
+            self._uses[id(link)] = _Use(self._count, self._step, writes, kept, is_left_over)
         return self.order_of(link, self._step)
 
     def _forgetter(self, key: int) -> Callable[[Any], object]:
@@ -76,10 +87,13 @@ class Captured:
     def order_of(self, link: Any, step: int) -> int:
         """Return a number that tells what steps before this one have used from all else; 0 if none has.
 
-        What only one step has used may be its own, and is another one when it runs again.
+        What only one step has used may be its own, and is another one when it runs again, unless it is left over from
+        an earlier one.
         """
         use = self._uses.get(id(link))
-        return 0 if use is None or use.step >= step else use.order
+        if use is None or use.step > step or (use.step == step and not use.is_left_over):
+            return 0
+        return use.order
 
     def values(self) -> list[Value]:
         """Return the tensors that get gradients: of leaves, those that outlive the loop."""
@@ -106,7 +120,7 @@ class Strangers:
         #: What steps took the first time, and have not taken again.
         self._missing = set(map(link_of, captured.values()))
         #: Leaves that were not taken the first time, and in which run of a step each was seen.
-        self._leaves: Leaves = weakref.WeakValueDictionary()
+        self._leaves: Tensors = weakref.WeakValueDictionary()
         self._seen: dict[int, int] = {}
         self._step = self._runs = 0
 
@@ -118,6 +132,9 @@ class Strangers:
     def knows(self, link: Any) -> bool:
         """Say whether a step has used something when it ran first."""
         return self._captured.knows(link)
+
+    def compute(self, value: Value) -> None:
+        """Leave a constant that the step has computed."""
 
     def add(self, value: Value) -> int:
         """Look at a tensor that an op has used, and return its `order_of`."""
@@ -159,13 +176,13 @@ class Watcher(Scope):
 
     skips_loops = True
 
-    def __init__(self, start: Iterable[Value], outside: Captured | Strangers, number: int) -> None:
+    def __init__(self, start: Any, outside: Captured | Strangers, number: int) -> None:
         outside.start_step(number)
         self.outside = outside
         #: Numbers that tell ops, shapes and parameters, and which tensors from outside they take.
         self.trace = 0
         self.taken = 0
-        self.inside: set[Any] = set(map(link_of, start))
+        self.inside: set[Any] = {link_of(leaf) for leaf in tree.leaves(start) if isinstance(leaf, Value)}
         #: The first index of the step.
         self._since = next_index()
 
@@ -179,6 +196,15 @@ class Watcher(Scope):
         for operand in operands:
             if isinstance(operand, Value):
                 self.see(operand)
+
+    def on_constant(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
+        """Look at operands from outside of an op that left no record; its results are none."""
+        for operand in operands:
+            if isinstance(operand, Value):
+                self.see(operand)
+        self.inside.update(results)
+        for result in results:
+            self.outside.compute(result)
 
     def see(self, value: Value) -> None:
         """Look at a tensor that is used, or is part of the next state."""

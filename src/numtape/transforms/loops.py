@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import tree
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.binomial import best_step
@@ -150,9 +151,10 @@ class _Loop:
         return [value.array for kept in self.kept for value in tensors_of(kept.state)]
 
     def call(self, state: Any, number: int) -> Any:
-        """Run one step."""
+        """Run one step. Its containers are its own: it may put new tensors into them, and return them."""
+        given = tree.map(lambda leaf: leaf, state)
         try:
-            after = self.step(state, number) if self.takes_number else self.step(state)
+            after = self.step(given, number) if self.takes_number else self.step(given)
         except LeafWriteError as error:
             raise LeafWriteError(
                 f"checkpoint_loop: step {number} of {self._name} writes in place to its state, or to a leaf that it "
@@ -198,8 +200,10 @@ class _Loop:
         if self.length == 0:
             return state
         self.captured = self.outside.values()
-        self.fresh = tuple(value.array for value in tensors_of(last))
         operands = [*tensors_of(state), *self.captured]
+        # What was passed on unchanged is copied: the result may be written to.
+        held = [*self.held(), *(x.array for x in operands)]
+        self.fresh = tuple(_apart(value.array, held) for value in tensors_of(last))
         if not operands or not self.fresh:
             return last
         made = apply(LOOP, operands, {"loop": self})
@@ -239,7 +243,7 @@ class _Loop:
     def _watch(self, state: Any, number: int, outside: Captured | Strangers) -> tuple[Watcher, Any, Any]:
         """Run a step on the tape; return who has watched it, the leaves that it began with, and what it gave."""
         start = tracked(state)
-        with Watcher(tensors_of(start), outside, number) as watcher:
+        with Watcher(start, outside, number) as watcher:
             after = self.call(start, number)
         for value in tensors_of(after):  # What is passed on without an op is captured as well.
             watcher.see(value)
@@ -278,7 +282,8 @@ class _Loop:
         return (*reaching_all(current().scopes), *self.scopes)
 
     def go_back(self, start: Snapshot) -> None:
-        """Let random streams stand where they stood before a step."""
+        """Let random streams stand where they stood before a step, whose state must be what it was."""
+        start.check()
         current().thread.stream = start.stream.copy()
         for stream, first in self.streams.items():
             stream.go_to(start.places.get(stream, first))
@@ -392,6 +397,11 @@ class _Loop:
             )
 
 
+def _apart(array: NDArray, held: Sequence[NDArray]) -> NDArray:
+    """Return an array that shares no memory with others."""
+    return array.copy() if any(np.may_share_memory(array, other) for other in held) else array
+
+
 def _takes_two(step: Callable[..., Any]) -> bool:
     """Say whether a step wants its number."""
     try:
@@ -449,7 +459,7 @@ def _run_recorded(operands: tuple[Any, ...], loop: _Loop) -> tuple[Any, list[Val
         # Copied once more, since the first step may put hooks on its state: a sweep calls none of where it ends.
         state = with_tensors(copied(loop.kept[0].state), list(map(clone, inputs)))
         for number in range(loop.length or 0):
-            with Watcher(tensors_of(state), strangers, number):
+            with Watcher(state, strangers, number):
                 state = loop.call(state, number)
             loop.ask_again(state)
     return state, [*inputs, *loop.captured]
