@@ -170,7 +170,7 @@ def _in_forward(birth: Birth) -> Diagnosis:
         )
     return (
         f"{op.name} is not finite for these operands: {shown}.",
-        "look at what made the operands, or compute in a wider dtype.",
+        "look at what made the operands: a wider dtype does not help.",
     )
 
 
