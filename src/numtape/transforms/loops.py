@@ -15,26 +15,20 @@ from ..core.apply import apply
 from ..core.binomial import best_step
 from ..core.context import Cell, Context, Scope, aside, casting, current, entered, reaching_all
 from ..core.effects import effects, undoing
-from ..core.forward import forward
-from ..core.gradients import link_of, sweep, tracked_again
-from ..core.graph import collect
-from ..core.op import Facts, Op
+from ..core.gradients import link_of
 from ..core.reverse import reverse
 from ..core.stream import Stream, thread_stream
 from ..core.streaming import StreamingTape
 from ..core.tape import RecordingTape, watching
-from ..core.value import Value, wrap
+from ..core.value import Value
 from ..counts import is_count
 from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
-from ..ops import clone
-from ..tensors import Tensor
-from .custom import per_output
+from .loop_op import LOOP, pushed
 from .loop_states import (
     Places,
     Snapshot,
     check_state,
     checksum,
-    copied,
     detached,
     enough,
     snapshot,
@@ -43,7 +37,6 @@ from .loop_states import (
     with_tensors,
 )
 from .loop_watching import Captured, Forgetful, Strangers, Watcher
-from .transposing import is_recorded
 
 
 def checkpoint_loop(
@@ -79,7 +72,7 @@ def checkpoint_loop(
         >>> len(nt.records(y)) <= 2
         True
     """
-    loop = _Loop(step, n, until, snapshots, verify)
+    loop = Loop(step, n, until, snapshots, verify)
     if not current().grad or any(isinstance(tape, StreamingTape) for tape in current().tapes):
         return loop.run_plainly(state)  # Nothing is kept anyway.
     return loop.record(state)
@@ -89,7 +82,7 @@ def checkpoint_loop(
 _STEP = "a step of checkpoint_loop (put what is used later into its state)"
 
 
-class _Loop:
+class Loop:
     """A loop that ran: how to run it again."""
 
     def __init__(
@@ -371,7 +364,7 @@ class _Loop:
             sources = [*map(link_of, tensors_of(before)), *map(link_of, self.captured)]
             state = detached(after)
             seeds = [(link, part) for link, part in zip(sources, moved, strict=False) if part is not None]
-            moved = _pushed([*seeds, *always], after, set(sources))
+            moved = pushed([*seeds, *always], after, set(sources))
         return moved, state
 
     def _compare(self, number: int, state: Any, watcher: Watcher) -> None:
@@ -410,93 +403,3 @@ def _takes_two(step: Callable[..., Any]) -> bool:
         return False
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters) >= 2
-
-
-def _loop(operands: tuple[NDArray, ...], /, *, loop: _Loop) -> Any:
-    """Apply a step to a state many times.
-
-    The tensors of the last state are those of the first run, or of another one from the first state.
-    """
-    outs = loop.fresh
-    loop.fresh = None
-    if outs is None:
-        with loop.replaying() as strangers, loop.as_first():
-            state = loop.advance(loop.kept[0], loop.length or 0, strangers).state
-        outs = tuple(value.array for value in tensors_of(state))
-    return outs if len(outs) > 1 else outs[0]
-
-
-def _pull(g: Any, operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
-    """Return the cotangents of the first state and of captured tensors."""
-    moved = list(g) if isinstance(g, tuple) else [g]
-    if is_recorded((g, *operands)):
-        found = _pull_recorded(moved, operands, loop)
-    else:
-        with loop.replaying() as strangers, loop.as_first():
-            found = loop.pull(moved, strangers)
-    return [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(found, operands, strict=True)]
-
-
-def _pull_recorded(moved: list[Any], operands: tuple[Any, ...], loop: _Loop) -> list[Any]:
-    """Do the same on tensors, for higher orders: the whole loop runs on the tape."""
-    state, sources = _run_recorded(operands, loop)
-    pairs = [
-        (out, g) for out, g in zip(tensors_of(state), moved, strict=True) if g is not None and out.node is not None
-    ]
-    if not pairs:
-        return [None] * len(sources)
-    outs, seeds = zip(*pairs, strict=True)
-    found = sweep(outs, seeds, sources, create_graph=True, ends=set(map(link_of, sources)))
-    return [found.get(link_of(source)) for source in sources]
-
-
-def _run_recorded(operands: tuple[Any, ...], loop: _Loop) -> tuple[Any, list[Value]]:
-    """Run the whole loop on the tape; return the last state, and what stands for each operand."""
-    # One tensor may be several operands, each with a derivative of its own: a part of the state is a copy.
-    inputs = [clone(x) for x in operands[: len(operands) - len(loop.captured)]]
-    with loop.replaying() as strangers, entered(scopes=(*current().scopes, *loop.scopes)):
-        loop.go_back(loop.kept[0])
-        # Copied once more, since the first step may put hooks on its state: a sweep calls none of where it ends.
-        state = with_tensors(copied(loop.kept[0].state), list(map(clone, inputs)))
-        for number in range(loop.length or 0):
-            with Watcher(state, strangers, number):
-                state = loop.call(state, number)
-            loop.ask_again(state)
-    return state, [*inputs, *loop.captured]
-
-
-def _push(t: Any, operands: tuple[Any, ...], index: int, loop: _Loop) -> Any:
-    """Return the tangent of the last state, given that of one operand: steps run again, and take it along."""
-    if is_recorded((t, *operands)):
-        state, tensors = _run_recorded(operands, loop)
-        sources = [link_of(x) for x in tensors]
-        links = [link_of(x) for x in tensors_of(state) if x.node is not None]
-        seed = wrap(Tensor, t) if isinstance(t, np.ndarray) else t
-        with tracked_again(collect(links)), entered(grad=True):
-            moved = _pushed([(sources[index], seed)], state, set(sources), Tensor)
-    else:
-        with loop.replaying() as strangers, loop.as_first():
-            moved, state = loop.push(t, index, strangers)
-    outs = tensors_of(state)
-    found = [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(moved, outs, strict=True)]
-    return tuple(found) if len(found) > 1 else found[0]
-
-
-def _pushed(
-    seeds: Sequence[tuple[Any, Any]], state: Any, sources: set[Any], cls: type[Value] | None = None
-) -> list[Any]:
-    """Return the tangents of a state's tensors, given those of some sources; None where there is none."""
-    outs = tensors_of(state)
-    arrived = iter(forward(seeds, [link_of(x) for x in outs if x.node is not None], cls=cls, ends=sources))
-    return [next(arrived) if x.node is not None else None for x in outs]
-
-
-LOOP = Op(
-    _loop,
-    _loop,
-    pulls={},
-    pushes={"operands": _push},
-    joint=_pull,
-    is_variadic=True,
-    facts=Facts(cost=per_output),
-)
