@@ -8,8 +8,8 @@ import numpy as np
 from .._typing import Dtype, NDArray
 from .capture import Instruction, Trace
 
-#: The bytes of one operand that a block works on; some six of them must fit into the cache of a core together.
-BLOCK_BYTES = 1 << 18
+#: The bytes of one operand that a block works on: scratch memory stays in the cache, and calls weigh little.
+BLOCK_BYTES = 1 << 20
 
 
 def _store(value: Any, out: NDArray) -> None:
@@ -49,8 +49,9 @@ class Program:
         self.run = _compile("run", self.source, allocation.functions)
         #: What tells it from other programs.
         self.content = (self.source, trace.constants, [(each.inputs, each.output) for each in live])
-        self._scratch = tuple(np.empty(self.block, dtype) for dtype in allocation.scratch)
-        self._cut: dict[int, tuple[NDArray, ...]] = {self.block: self._scratch}
+        self._scratch = tuple(allocation.scratch)
+        #: Scratch memory, by the size of a block and the lane that it runs in.
+        self._cut: dict[tuple[int, int], tuple[NDArray, ...]] = {}
 
     def numbers(self, given: Iterable[Any]) -> list[Any]:
         """Compute the numbers of a step, keep those that blocks read, and return the new numbers of the state."""
@@ -58,16 +59,20 @@ class Program:
         self._constants[:] = read
         return [each.item() if isinstance(each, np.ndarray | np.generic) else each for each in new]
 
-    def rest(self, size: int) -> tuple[NDArray, ...]:
-        """Return what `run` takes after the arrays of a block of `size` elements: numbers and scratch memory."""
-        cut = self._cut.get(size)
-        if cut is None:
-            cut = self._cut[size] = tuple(each[:size] for each in self._scratch)
-        return self._views + cut
+    def rest(self, size: int, lane: int = 0) -> tuple[NDArray, ...]:
+        """Return what `run` takes after the arrays of a block of `size` elements: numbers and scratch memory.
+
+        Blocks of one lane have it in common; threads that run at once have lanes of their own.
+        """
+        if (self.block, lane) not in self._cut:
+            self._cut[self.block, lane] = tuple(np.empty(self.block, dtype) for dtype in self._scratch)
+        if (size, lane) not in self._cut:
+            self._cut[size, lane] = tuple(each[:size] for each in self._cut[self.block, lane])
+        return self._views + self._cut[size, lane]
 
     def rest_like(self, array: NDArray) -> tuple[NDArray, ...]:
         """Return the same for an array that is worked on whole, with scratch memory of its shape."""
-        return self._views + tuple(np.empty_like(array, each.dtype) for each in self._scratch)
+        return self._views + tuple(np.empty_like(array, dtype) for dtype in self._scratch)
 
 
 class _Allocation:

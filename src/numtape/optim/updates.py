@@ -10,10 +10,13 @@ from ..core.context import current, settle
 from ..core.value import Value, make_writable, wrap, writes_to
 from ..core.write import mark_unrecorded
 from ..dtypes import widened
+from ..kernels import pool
 from .interrupts import uninterrupted
 from .program import Program
 from .rule import MASTER, Group, Rule, State
 
+#: Blocks that a thread must have to be worth its waking.
+_LEAST_BLOCKS = 2
 #: What `Program.run` takes for a block: the parameter's memory, where the gradient's lies, and all that follows them.
 Block = tuple[NDArray, Any, tuple[NDArray, ...]]
 
@@ -24,6 +27,7 @@ class Slot:
     __slots__ = (
         "_arrays",
         "_blocks",
+        "_lanes",
         "_program",
         "_scratch",
         "_writes",
@@ -43,6 +47,8 @@ class Slot:
         self._arrays = [param.array, *(state[name].array for name in self.names)]
         self._program: Program | None = None
         self._blocks: list[Block] = []
+        #: How many threads may share the blocks, each of which has scratch memory for one.
+        self._lanes = 1
         #: The pattern of options that the program was made for.
         self.pattern: Any = None
         #: A half parameter in float32, which is what steps change; None for the others.
@@ -68,7 +74,7 @@ class Slot:
         dtype = widened(self.param.dtype)
         is_alike = all(each.shape == self.param.shape and each.dtype == dtype for each in self._arrays[1:])
         program = rule.program(group, pattern, (self.names, self.numbers), dtype) if is_alike else None
-        self.pattern, self._program, self._blocks = pattern, program, []
+        self.pattern, self._program, self._blocks, self._lanes = pattern, program, [], 1
         if program is None:
             return
         if not all(each.flags.c_contiguous for each in self._arrays):
@@ -76,10 +82,14 @@ class Slot:
             self._blocks = [(self._arrays[0], ..., (*self._arrays[1:], *rest))]
         else:
             flat = [each.reshape(-1) for each in self._arrays]
-            for start in range(0, flat[0].size, program.block):
+            starts = range(0, flat[0].size, program.block)
+            if self.master is None:
+                self._lanes = max(1, min(pool.threads(), len(starts) // _LEAST_BLOCKS))
+            for number, start in enumerate(starts):
                 part = slice(start, min(start + program.block, flat[0].size))
                 first, *others = (each[part] for each in flat)
-                self._blocks.append((first, part, (*others, *program.rest(first.size))))
+                rest = program.rest(first.size, number % self._lanes)
+                self._blocks.append((first, part, (*others, *rest)))
         if self.master is not None and self._blocks:
             self._scratch = np.empty(self._blocks[0][0].shape, dtype)
 
@@ -116,9 +126,19 @@ class Slot:
             grad = grad.reshape(-1)
         if self.master is not None:
             return self._run_master(grad)
+        if self._lanes > 1 and pool.threads() > 1:
+            pool.run(self._run_lane, [(grad, lane) for lane in range(self._lanes)])
+            return None
         for param, part, rest in self._blocks:
             run(param, grad[part], *rest)
         return None
+
+    def _run_lane(self, grad: NDArray, lane: int) -> None:
+        """Run the program on the blocks of one of the threads that share them."""
+        assert self._program is not None
+        with np.errstate(all="ignore"):  # A thread has a state of its own.
+            for param, part, rest in self._blocks[lane :: self._lanes]:
+                self._program.run(param, grad[part], *rest)
 
     def _run_master(self, grad: NDArray) -> None:
         """Run the program on the master, and round it to the parameter."""
