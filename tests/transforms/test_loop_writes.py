@@ -159,3 +159,37 @@ def test_what_a_step_leaves_to_the_next_beside_the_state_is_named_and_what_it_co
         s = nt.sin(s * np.exp(0.1))
     s.sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), plain.grad.numpy())
+
+
+@pytest.mark.parametrize("keep", [lambda log, s: log + s.detach().sum(), lambda log, s: nt.maximum(log, s.detach())])
+def test_what_is_only_looked_at_may_go_from_step_to_step(keep):
+    log = nt.zeros(2, dtype="float64")
+
+    def step(s):
+        nonlocal log
+        log = keep(log, s)
+        return nt.sin(s) * 1.5
+
+    x = leaf(0.3, 0.7)
+    nt.checkpoint_loop(step, x, 8).sum().backward()
+    plain = s = leaf(0.3, 0.7)
+    for _ in range(8):
+        s = nt.sin(s) * 1.5
+    s.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), plain.grad.numpy())
+
+
+def test_results_that_are_one_tensor_are_apart():
+    def step(s):
+        both = nt.sin(s[0])
+        return both, both
+
+    x = leaf(0.3, 0.7)
+    first, second = nt.checkpoint_loop(step, (x, x), 3)
+    second *= 2.0
+    (first * first).sum().backward()
+    plain = s = leaf(0.3, 0.7)
+    for _ in range(3):
+        s = nt.sin(s)
+    (s * s).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), plain.grad.numpy())

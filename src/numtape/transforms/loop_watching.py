@@ -183,6 +183,8 @@ class Watcher(Scope):
         self.trace = 0
         self.taken = 0
         self.inside: set[Any] = {link_of(leaf) for leaf in tree.leaves(start) if isinstance(leaf, Value)}
+        #: By the ids of constants that the step has computed: the tensors from outside that are behind each.
+        self._behind: dict[int, dict[int, Value]] = {}
         #: The first index of the step.
         self._since = next_index()
 
@@ -198,16 +200,24 @@ class Watcher(Scope):
                 self.see(operand)
 
     def on_constant(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
-        """Look at operands from outside of an op that left no record; its results are none."""
+        """Note which tensors from outside are behind constants: they count once these are used, and not for a log."""
+        behind: dict[int, Value] = {}
         for operand in operands:
             if isinstance(operand, Value):
-                self.see(operand)
+                found = self._behind.get(id(operand))
+                if found is not None:
+                    behind |= found
+                elif operand not in self.inside:
+                    behind[id(operand)] = operand
         self.inside.update(results)
         for result in results:
+            self._behind[id(result)] = behind
             self.outside.compute(result)
 
     def see(self, value: Value) -> None:
         """Look at a tensor that is used, or is part of the next state."""
+        for each in self._behind.pop(id(value), {}).values():
+            self.see(each)
         link = link_of(value)
         if type(link) is Record and link.index >= self._since:
             self._look_behind(link)

@@ -194,9 +194,11 @@ class Loop:
             return state
         self.captured = self.outside.values()
         operands = [*tensors_of(state), *self.captured]
-        # What was passed on unchanged is copied: the result may be written to.
+        # What was passed on unchanged, or twice, is copied: the results may be written to.
         held = [*self.held(), *(x.array for x in operands)]
-        self.fresh = tuple(_apart(value.array, held) for value in tensors_of(last))
+        for value in tensors_of(last):
+            held.append(_apart(value.array, held))
+        self.fresh = tuple(held[len(held) - len(tensors_of(last)) :])
         if not operands or not self.fresh:
             return last
         made = apply(LOOP, operands, {"loop": self})
