@@ -46,15 +46,21 @@ def test_steps_of_a_loop_that_run_again_are_refused_as_well():
 
 
 @pytest.mark.skipif(blas.library() is None, reason="the threads of this BLAS cannot be set")
-def test_threads_that_are_set_inside_are_noticed_at_the_next_op():
+def test_threads_that_are_set_inside_are_noticed_at_the_next_op_or_sweep():
     found = blas.library()
-    a = nt.ones(3, 3)
+    a = nt.ones(3, 3, requires_grad=True)
+
+    def product():
+        return a @ a
+
     with nt.deterministic():
-        a @ a
-        found.set_threads(2)
-        try:
-            with pytest.raises(DeterminismError, match=r"BLAS was set to 2 threads inside.*; set it outside\."):
-                a @ a
-        finally:
-            found.set_threads(1)
-        a @ a
+        loss = product().sum()
+        for use in (product, loss.backward):
+            found.set_threads(2)
+            try:
+                with pytest.raises(DeterminismError, match=r"BLAS was set to 2 threads inside.*; set it outside\."):
+                    use()
+            finally:
+                found.set_threads(1)
+            use()
+    assert a.grad.tolist() == [[6.0] * 3] * 3

@@ -165,6 +165,9 @@ class Scope:
     def on_record(self, record: "Record", operands: Sequence[Any]) -> None:
         """Look at a record that was just made; the default ignores it."""
 
+    def before_sweep(self) -> None:
+        """Look at what a sweep is about to run in, whose rules need not be ops; the default does nothing."""
+
     def on_constant(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
         """Look at the results of an op that left no record, since none of its operands is tracked."""
 

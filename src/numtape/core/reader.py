@@ -42,6 +42,8 @@ class Reader:
         """Begin a sweep. Its rules run in the dtypes of their records, and not everybody looks at what they do."""
         state = current()
         if state.scopes or state.observers:
+            for scope in state.scopes:
+                scope.before_sweep()
             observers = tuple(observer for observer in state.observers if observer.looks_inside)
             if len(observers) < len(state.observers) or casting(state.scopes) is not None:
                 self._inside = entered(scopes=without_casts(state.scopes), observers=observers)

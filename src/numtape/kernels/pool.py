@@ -37,12 +37,22 @@ def run(kernel: Callable[..., Any], calls: Sequence[tuple[Any, ...]], *kept: Any
     others = calls[1:] if _has_workers(len(calls) - 1) else ()
     for arguments in others:
         _calls.put((kernel, arguments, kept, ends))
-    for arguments in calls if not others else calls[:1]:
-        kernel(*arguments)
-    for _ in others:
-        error = ends.get()
-        if error is not None:
-            raise error
+    failure: BaseException | None = None
+    try:
+        for arguments in calls if not others else calls[:1]:
+            kernel(*arguments)
+    except BaseException as error:
+        failure = error
+    # Nobody leaves while others still write, whatever signals raise meanwhile.
+    waiting = len(others)
+    while waiting:
+        try:
+            failure = ends.get() or failure
+            waiting -= 1
+        except BaseException as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 def _has_workers(count: int) -> bool:

@@ -82,17 +82,21 @@ class deterministic(Scope):
         innermost = _innermost()
         if innermost is not None and innermost._is_off:
             return compute(op, arrays, params)
-        if innermost is self and blas.threads() not in (1, None):
-            self._tell(
-                f"BLAS was set to {blas.threads()} threads inside, so results may depend on that number",
-                "set it outside",
-            )
+        self.before_sweep()
         if not op.facts.deterministic and innermost is self:
             self._tell(
                 f"{op.name} says that it cannot promise the same bits every time",
                 'replace it, or allow it with mode="warn"',
             )
         return compute(op, tuple(map(aligned, arrays)), params)
+
+    def before_sweep(self) -> None:
+        """Look whether BLAS still has one thread; ops and sweeps begin with it."""
+        if _innermost() is self and not self._is_off and blas.threads() not in (1, None):
+            self._tell(
+                f"BLAS was set to {blas.threads()} threads inside, so results may depend on that number",
+                "set it outside",
+            )
 
     def _tell(self, what: str, repair: str) -> None:
         """Raise in strict mode; otherwise warn, once for each thing."""
