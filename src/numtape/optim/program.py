@@ -49,7 +49,7 @@ class Program:
         self.run = _compile("run", self.source, allocation.functions)
         #: What tells it from other programs.
         self.content = (self.source, trace.constants, [(each.inputs, each.output) for each in live])
-        self._scratch = tuple(allocation.scratch)
+        self._scratch_dtypes = tuple(allocation.scratch)
         #: Scratch memory, by the size of a block and the lane that it runs in.
         self._cut: dict[tuple[int, int], tuple[NDArray, ...]] = {}
 
@@ -65,14 +65,14 @@ class Program:
         Blocks of one lane have it in common; threads that run at once have lanes of their own.
         """
         if (self.block, lane) not in self._cut:
-            self._cut[self.block, lane] = tuple(np.empty(self.block, dtype) for dtype in self._scratch)
+            self._cut[self.block, lane] = tuple(np.empty(self.block, dtype) for dtype in self._scratch_dtypes)
         if (size, lane) not in self._cut:
             self._cut[size, lane] = tuple(each[:size] for each in self._cut[self.block, lane])
         return self._views + self._cut[size, lane]
 
     def rest_like(self, array: NDArray) -> tuple[NDArray, ...]:
         """Return the same for an array that is worked on whole, with scratch memory of its shape."""
-        return self._views + tuple(np.empty_like(array, dtype) for dtype in self._scratch)
+        return self._views + tuple(np.empty_like(array, dtype) for dtype in self._scratch_dtypes)
 
 
 class _Allocation:

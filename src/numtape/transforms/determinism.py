@@ -82,7 +82,7 @@ class deterministic(Scope):
         innermost = _innermost()
         if innermost is not None and innermost._is_off:
             return compute(op, arrays, params)
-        self.before_sweep()
+        self._check_threads()
         if not op.facts.deterministic and innermost is self:
             self._tell(
                 f"{op.name} says that it cannot promise the same bits every time",
@@ -91,7 +91,10 @@ class deterministic(Scope):
         return compute(op, tuple(map(aligned, arrays)), params)
 
     def before_sweep(self) -> None:
-        """Look whether BLAS still has one thread; ops and sweeps begin with it."""
+        """Look whether BLAS still has one thread: rules call it without ops."""
+        self._check_threads()
+
+    def _check_threads(self) -> None:
         if _innermost() is self and not self._is_off and blas.threads() not in (1, None):
             self._tell(
                 f"BLAS was set to {blas.threads()} threads inside, so results may depend on that number",
