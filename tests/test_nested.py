@@ -257,3 +257,26 @@ def test_what_a_function_captures_still_counts_inside_of_a_tape():
         slope = nt.grad(lambda x: (w * x * x).sum())(np.ones(2))
     assert isinstance(slope, nt.Tensor)
     assert tape.gradient(slope, w).tolist() == [2.0, 2.0]
+
+
+def doubled_in_place(x):
+    x *= 2.0
+    return (x**2).sum()
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        lambda x: nt.grad(doubled_in_place)(x),
+        lambda x: nt.value_and_grad(doubled_in_place)(x)[1],
+        lambda x: nt.vjp(doubled_in_place, x)[1](1.0)[0],
+        lambda x: nt.jacobian(doubled_in_place)(x),
+        lambda x: nt.jacobian(doubled_in_place, mode="forward")(x),
+        lambda x: nt.hvp(doubled_in_place, (x,), (x.detach().clone(),))[-1],
+        lambda x: nt.jvp(nt.grad(doubled_in_place), (x,), (x.detach().clone(),))[1],
+    ],
+)
+def test_writes_to_an_argument_are_differentiated(gradient):
+    """The gradient is by the argument as it was given, not by what the function has made of it."""
+    x = nt.tensor([0.5, 1.5, 2.5], dtype="float64", requires_grad=True)
+    np.testing.assert_allclose(gradient(x * 1.0).numpy(), 8.0 * x.numpy())

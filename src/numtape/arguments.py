@@ -32,6 +32,8 @@ _NUMBERS = (float, int, complex, *_ARRAYS)
 
 def argument_numbers(name: str, argnums: Argnums, count: int) -> list[int]:
     """Return which of `count` arguments are named, checked."""
+    if type(argnums) is int and -count <= argnums < count:  # As most often.
+        return [argnums]
     numbers = [int(argnums)] if isinstance(argnums, _INTEGERS) else list(argnums)
     for number in numbers:
         if not -count <= number < count:
@@ -48,10 +50,11 @@ class Arguments:
     """The differentiated arguments of one call, as tensors that only this call differentiates by.
 
     A tensor that is tracked outside is aliased by a recorded identity, so that nested transforms keep apart what each
-    differentiates by (no perturbation confusion) and outer ones still see through.
+    differentiates by (no perturbation confusion) and outer ones still see through. The function may write to it in
+    place: then it goes on as another one, and what was given stays what is differentiated by.
     """
 
-    __slots__ = ("args", "given", "has_tensors", "is_single", "tensors", "trees")
+    __slots__ = ("args", "given", "has_tensors", "is_single", "links", "tensors", "trees")
 
     def __init__(self, name: str, args: tuple[Any, ...], argnums: Argnums, copies: bool = False) -> None:
         self.is_single = isinstance(argnums, _INTEGERS)
@@ -60,6 +63,8 @@ class Arguments:
         self.trees: list[Any] = []
         self.given: list[Any] = []
         self.tensors: list[Any] = []
+        #: What records hold for the tensors.
+        self.links: list[Any] = []
         #: Whether any of the arguments is a tensor, so that results are.
         self.has_tensors = False
         numbers = argument_numbers(name, argnums, len(args))
@@ -77,14 +82,20 @@ class Arguments:
     def _add_source(self, name: str, leaf: Any, number: int, place: int) -> Any:
         if isinstance(leaf, Value):
             self.has_tensors = True
-        source = _as_source(leaf, lambda: f"{name}: argument {number}{tree.paths(self.trees[-1])[place]}")
+        source = kept = _as_source(leaf, lambda: f"{name}: argument {number}{tree.paths(self.trees[-1])[place]}")
+        link = source.node
+        if type(link) is Record:
+            kept = wrap(source.plain, source.array, link, source.version)
+        else:
+            link = source
         self.given.append(leaf)
-        self.tensors.append(source)
+        self.tensors.append(kept)
+        self.links.append(link)
         return source
 
     def graph_of(self, values: Iterable[Value]) -> Graph:
         """Return the graph of values as far as it may depend on the sources."""
-        return graph_of(list(map(link_of, values)), since=oldest_of(map(link_of, self.tensors)))
+        return graph_of(list(map(link_of, values)), since=oldest_of(self.links))
 
     def release(self) -> None:
         """Let nobody track the sources any more; sweeps over what was recorded still find them."""
@@ -197,7 +208,7 @@ def depends_on_others(inputs: Arguments, values: Sequence[Value]) -> bool:
 
 def has_others(inputs: Arguments, graph: Graph) -> bool:
     """Say whether a graph begins with something that is tracked and no argument of this call."""
-    return begins_tracked(graph, map(link_of, inputs.tensors))
+    return begins_tracked(graph, inputs.links)
 
 
 def released(inputs: Arguments, aux: Any, is_recorded: bool, copies: bool = False, is_alone: bool = False) -> Any:
@@ -207,12 +218,14 @@ def released(inputs: Arguments, aux: Any, is_recorded: bool, copies: bool = Fals
     """
     if is_recorded:
         return aux
-    own = set(map(id, inputs.tensors))
+    own = set(inputs.links)
     keeps_graphs = current().grad and not is_alone
 
     def release(leaf: Any) -> Any:
-        is_ours = id(leaf) in own
-        if not isinstance(leaf, Value) or leaf.node is None or (leaf.node is LEAF and not is_ours):
+        if not isinstance(leaf, Value) or leaf.node is None:
+            return leaf
+        is_ours = link_of(leaf) in own
+        if leaf.node is LEAF and not is_ours:
             return leaf
         if keeps_graphs and depends_on_others(inputs, [leaf]):
             return leaf
@@ -228,8 +241,7 @@ def released(inputs: Arguments, aux: Any, is_recorded: bool, copies: bool = Fals
 def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> list[Any]:
     """Return the cotangent of each argument: a tensor for a tensor, an array for an array, zeros if unconnected."""
     results: list[Any] = []
-    for leaf, source in zip(inputs.given, inputs.tensors, strict=True):
-        link = link_of(source)
+    for leaf, source, link in zip(inputs.given, inputs.tensors, inputs.links, strict=True):
         if link not in found:
             found[link] = np.zeros(source.shape, source.dtype)
         if is_recorded or isinstance(leaf, Value):
