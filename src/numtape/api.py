@@ -29,7 +29,7 @@ from .arguments import (
 from .core.context import current
 from .core.effects import effects
 from .core.forward import fit
-from .core.gradients import as_tensor, link_of, ones_like, push_forward, sweep
+from .core.gradients import as_tensor, link_of, push_forward, sweep
 from .core.graph import is_moving
 from .core.marks import marks
 from .core.reverse import own_array
@@ -67,7 +67,8 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
         aux = None
         if has_aux:
             out, aux = split_aux(name, function, out)
-        check_connected(name, function, [out], last_exit)
+        if last_exit is not None:
+            check_connected(name, function, [out], last_exit)
         out = as_output(name, function, out)
         if out.array.size != 1:
             raise ShapeError(
@@ -75,12 +76,13 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
                 "nt.vjp for other cotangents."
             )
         graph = inputs.graph_of([out])
-        _, scales = marks.search([link_of(out)])
+        scales = marks.search([link_of(out)])[1] if marks.is_in_use else None
         is_recorded = is_tracked or (current().grad and has_others(inputs, graph))
         found: dict[Any, Any] = {}
         if out.node is not None:
-            found = sweep([out], [ones_like(out)], inputs.tensors, create_graph=is_recorded, graph=graph)
-        is_recorded = stays_recorded(inputs, is_recorded, (out, *found.values()))
+            found = sweep([out], [None], inputs.tensors, create_graph=is_recorded, graph=graph)
+        if is_recorded:
+            is_recorded = stays_recorded(inputs, True, (out, *found.values()))
         found_gradients = delivered(inputs, found, is_recorded)
         if scales:
             _mark_scaled(inputs, found_gradients, scales)

@@ -11,11 +11,11 @@ from ._typing import NDArray
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import as_tensor, link_of
-from .core.graph import Graph, begins_tracked, graph_of, is_moving, oldest_of
+from .core.graph import Graph, begins_tracked, graph_of, is_moving
 from .core.record import Record, describe_site, next_index, note
 from .core.reverse import own_array
 from .core.tape import RecordingTape
-from .core.value import LEAF, Lifted, Value, array_of, extras_of, single_array, update_node, wrap
+from .core.value import LEAF, Extras, Lifted, Value, array_of, single_array, update_node, wrap
 from .core.write import version_of
 from .dtypes import float64, is_float, plain_array
 from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError
@@ -27,6 +27,7 @@ Argnums = int | Sequence[int]
 # As tuples: a union would be made anew for each question.
 _INTEGERS = (int, np.integer)
 _ARRAYS = (np.ndarray, np.generic)
+_PYTHONS_NUMBERS = (float, int)
 _NUMBERS = (float, int, complex, *_ARRAYS)
 
 
@@ -54,7 +55,7 @@ class Arguments:
     place: then it goes on as another one, and what was given stays what is differentiated by.
     """
 
-    __slots__ = ("args", "given", "has_tensors", "is_single", "links", "tensors", "trees")
+    __slots__ = ("args", "given", "has_tensors", "is_single", "links", "since", "tensors", "trees")
 
     def __init__(self, name: str, args: tuple[Any, ...], argnums: Argnums, copies: bool = False) -> None:
         self.is_single = isinstance(argnums, _INTEGERS)
@@ -65,6 +66,8 @@ class Arguments:
         self.tensors: list[Any] = []
         #: What records hold for the tensors.
         self.links: list[Any] = []
+        #: No record of a smaller index depends on them.
+        self.since = next_index()
         #: Whether any of the arguments is a tensor, so that results are.
         self.has_tensors = False
         numbers = argument_numbers(name, argnums, len(args))
@@ -80,14 +83,14 @@ class Arguments:
             raise OperandError(f"{name}: argument {numbers[0]} is None; there is nothing to differentiate by.")
 
     def _add_source(self, name: str, leaf: Any, number: int, place: int) -> Any:
-        if isinstance(leaf, Value):
-            self.has_tensors = True
-        source = kept = _as_source(leaf, lambda: f"{name}: argument {number}{tree.paths(self.trees[-1])[place]}")
+        source = kept = _as_source(leaf, (name, number, self.trees[-1], place))
         link = source.node
         if type(link) is Record:
             kept = wrap(source.plain, source.array, link, source.version)
         else:
             link = source
+        if isinstance(leaf, Value):
+            self.has_tensors = True
         self.given.append(leaf)
         self.tensors.append(kept)
         self.links.append(link)
@@ -95,7 +98,7 @@ class Arguments:
 
     def graph_of(self, values: Iterable[Value]) -> Graph:
         """Return the graph of values as far as it may depend on the sources."""
-        return graph_of(list(map(link_of, values)), since=oldest_of(self.links))
+        return graph_of(list(map(link_of, values)), since=self.since)
 
     def release(self) -> None:
         """Let nobody track the sources any more; sweeps over what was recorded still find them."""
@@ -103,7 +106,7 @@ class Arguments:
             if type(source.node) is Record:
                 note(source.node).is_argument = False
             elif source.node is LEAF:
-                extras = extras_of(source)
+                extras = source.extras
                 extras.is_argument = False
                 extras.watchers -= 1
                 update_node(source)
@@ -121,10 +124,21 @@ def _copied(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
-def _as_source(leaf: Any, what: Callable[[], str]) -> Any:
-    """Return a tensor to differentiate by in place of an argument; messages begin with `what` that is."""
+#: For messages, the place of a leaf: the transform, the number of the argument, the argument, and which of its leaves.
+_Place = tuple[str, int, Any, int]
+
+
+def _described(place: _Place) -> str:
+    name, number, argument, index = place
+    return f"{name}: argument {number}{tree.paths(argument)[index]}"
+
+
+def _as_source(leaf: Any, place: _Place) -> Any:
+    """Return a tensor to differentiate by in place of an argument."""
+    if type(leaf) is np.ndarray and leaf.dtype is float64:  # As most often.
+        return _source(Tensor, leaf, None)
     if isinstance(leaf, Value):
-        _check_float(leaf.dtype, what)
+        _check_float(leaf.dtype, place)
         state = current()
         if leaf.node is None and state.watch_all:
             watch_on_use(state, leaf)
@@ -135,38 +149,37 @@ def _as_source(leaf: Any, what: Callable[[], str]) -> Any:
             return source
         version_of(leaf)
         return _source(leaf.plain, single_array(leaf), leaf.version)
-    if type(leaf) is not np.ndarray and (isinstance(leaf, bool) or not isinstance(leaf, _NUMBERS)):
+    if isinstance(leaf, bool) or not isinstance(leaf, _NUMBERS):
         raise OperandError(
-            f"{what()} is of type {type(leaf).__name__}, which has no derivative; arguments are tensors, arrays, "
-            "numbers and trees of them."
+            f"{_described(place)} is of type {type(leaf).__name__}, which has no derivative; arguments are tensors, "
+            "arrays, numbers and trees of them."
         )
     if isinstance(leaf, np.ndarray):
-        array = leaf if type(leaf) is np.ndarray and leaf.dtype.isnative else plain_array(what(), leaf)
+        array = leaf if type(leaf) is np.ndarray and leaf.dtype.isnative else plain_array(_described(place), leaf)
     else:
-        array = np.asarray(leaf, np.float64) if isinstance(leaf, float | int) else np.asarray(leaf)
-    if array.dtype is not float64:
-        _check_float(array.dtype, what)
+        array = np.asarray(leaf, np.float64) if isinstance(leaf, _PYTHONS_NUMBERS) else np.asarray(leaf)
+    _check_float(array.dtype, place)
     return _source(Tensor, array, None)
 
 
 def _source(cls: type[Value], array: Any, version: Any) -> Any:
     """Return a leaf that stays one while the transform runs, whatever tapes watch and unwatch it."""
     source = wrap(cls, array, LEAF, version)
-    extras = extras_of(source)
+    source.extras = extras = Extras()
     extras.watchers = 1
     extras.since = next_index()
     extras.is_argument = True
     return source
 
 
-def _check_float(dtype: Any, what: Callable[[], str]) -> None:
+def _check_float(dtype: Any, place: _Place) -> None:
     if dtype.kind == "c":
         raise DtypeError(
-            f"{what()} has dtype {dtype}, but numtape computes with real numbers; pass real and imaginary parts as two "
-            "arguments."
+            f"{_described(place)} has dtype {dtype}, but numtape computes with real numbers; pass real and imaginary "
+            "parts as two arguments."
         )
     if not is_float(dtype):
-        raise DtypeError(f"{what()} has dtype {dtype}, which has no derivative; use astype(float).")
+        raise DtypeError(f"{_described(place)} has dtype {dtype}, which has no derivative; use astype(float).")
 
 
 def is_tracked_outside(inputs: Arguments) -> bool:
@@ -246,9 +259,11 @@ def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> li
             found[link] = np.zeros(source.shape, source.dtype)
         if is_recorded or isinstance(leaf, Value):
             results.append(as_tensor(found.pop(link), source, source.plain))
-        else:
-            array = own_array(array_of(found.pop(link)), source.array)
-            results.append(array if isinstance(leaf, _ARRAYS) else array.item())
+            continue
+        if isinstance(found[link], Value):
+            found[link] = array_of(found[link])
+        array = own_array(found.pop(link), source.array)
+        results.append(array if isinstance(leaf, _ARRAYS) else array.item())
     return results
 
 
@@ -277,10 +292,14 @@ def run(
     state = current()
     thread = state.thread
     before, thread.last_exit = thread.last_exit, None
+    changes: dict[str, Any] = {"transforms": state.transforms + 1}
+    if not state.grad:
+        changes["grad"] = True
+    if tape is not None:
+        changes["tapes"] = (*state.tapes, tape)
     _running.add(id(inputs))
     try:
-        tapes = state.tapes if tape is None else (*state.tapes, tape)
-        with entered(grad=True, transforms=state.transforms + 1, tapes=tapes):
+        with entered(**changes):
             out = function(*inputs.args, **kwargs)
         return out, thread.last_exit
     finally:

@@ -235,7 +235,7 @@ class Observer:
 
 def followers_of(records: "Sequence[Record]") -> list[Follower]:
     """Begin a sweep over records, newest first, and return who follows it."""
-    observers = current().observers
+    observers = (peek() or current()).observers
     if not observers:
         return []
     return [follower for each in observers if (follower := each.on_sweep(records)) is not None]
@@ -406,7 +406,7 @@ class entered:
 
     def enter(self, changes: dict[str, Any] | None = None, note: Any = None) -> State:
         """Begin a block, with other changes this once if they are given; `innermost` has the note."""
-        outer = current()
+        outer = peek() or current()
         if outer.tapes:
             settle(outer)
         inner = outer._replace(self.changes if changes is None else changes)
@@ -427,12 +427,14 @@ class entered:
         error: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
-        state = current()
+        state = peek() or current()
         try:
             if state.tapes and kind is None:
                 settle(state)  # Rules may raise, and enter scopes of their own: this one is left after them.
         finally:
-            entry = state.entry if state.entry.owner is self else self.innermost()
+            entry: Entry | None = state.entry
+            if state.entry.owner is not self:
+                entry = self.innermost()
             if entry is not None:
                 self._entries.pop(entry, None)
                 state = _left(state, entry)

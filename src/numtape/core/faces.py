@@ -66,7 +66,8 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
         value = x.plain()
         value.array = result
         value.version = value.extras = None
-        if node is None or is_discrete or not state.grad or (result.dtype is not dtype and not is_float(result.dtype)):
+        kind = result.dtype
+        if node is None or is_discrete or not state.grad or (kind is not dtype and not is_float(kind)):
             value.node = None
         else:
             if type(node) is not Record:
@@ -75,7 +76,7 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
                 node.array = array
             if state.tapes:
                 value.node = new_record(
-                    op, (node,), params, 1, result if keeps_out else None, result.shape, result.dtype, state, 3
+                    op, (node,), params, 1, result if keeps_out else None, result.shape, kind, state, 3
                 )
             else:
                 # As `new_record` does, written out: the call would be a tenth of the time of a small op.
@@ -87,7 +88,7 @@ def single(op: Op) -> Callable[[Any, dict[str, Any] | None], Any]:
                 made.array = result if keeps_out else None
                 made.version = made.notes = None
                 made.shape = result.shape
-                made.dtype = result.dtype
+                made.dtype = kind
                 made.index = next_index()
                 made.cell = state.context.cell
                 frame = _getframe(2)

@@ -1,9 +1,8 @@
 """From tensors to the sweeps: seed them, deliver gradients to ``.grad``, explain when nothing is connected."""
 
 import weakref
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from math import isfinite
 from types import CodeType
 from typing import Any
@@ -13,12 +12,12 @@ import numpy as np
 from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES
 from ..errors import NotConnectedError, OperandError, ShapeError
-from .context import Target, current, entered, settle
+from .context import Target, current, entered, peek, settle
 from .forward import forward
 from .graph import Graph, graph_of, oldest_of
 from .marks import marks
 from .record import Record, describe_site, shortened
-from .reverse import Cotangents, Step, deliver, own_array, reverse
+from .reverse import Cotangents, deliver, own_array, reverse
 from .tape import watching
 from .value import LEAF, Value, array_of, wrap, wrap_seed
 
@@ -58,6 +57,8 @@ _FEW = 256
 
 def _described(seed: Any) -> Any:
     """Return what is kept of the cotangent that a sweep begins with: see `Target.seed`."""
+    if seed is None:
+        return None
     array = seed if type(seed) is np.ndarray else array_of(seed)
     if type(array) is not np.ndarray:
         return None
@@ -72,42 +73,31 @@ def sweep(
     sources: Sequence[Value] | None,
     *,
     create_graph: bool = False,
-    free: bool = False,
-    keep_all: bool = False,
-    required_only: bool = False,
-    on_step: Step | None = None,
-    ends: Set[Any] = frozenset(),
     graph: Graph | None = None,
+    **options: Any,
 ) -> Cotangents:
-    """Run the reverse sweep from tensors; with `create_graph` its ops are recorded, otherwise it runs on arrays."""
-    state = current()
+    """Run the reverse sweep from tensors; with `create_graph` its ops are recorded, otherwise it runs on arrays.
+
+    A seed that is None stands for ones. The options are those of `reverse`.
+    """
+    state = peek() or current()
     if targets:
         last = state.thread.last_target = Target(targets[0])
         last.seed = _described(seeds[0])
     for observer in state.observers:
         observer.on_targets(targets)
-    wanted = None if sources is None else list(map(link_of, sources))
-    links = list(map(link_of, targets))
     cls = targets[0].plain if create_graph else None
-    pairs = [(link, _for_rules(cls, seed)) for link, seed in zip(links, seeds, strict=True)]
-    if graph is None:
-        graph = graph_of(links, ends, 0 if wanted is None else oldest_of(wanted))
-    run = partial(
-        reverse,
-        pairs,
-        wanted,
-        cls=cls,
-        free=free,
-        keep_all=keep_all,
-        required_only=required_only,
-        on_step=on_step,
-        ends=ends,
-        graph=graph,
-    )
+    pairs = []
+    for target, seed in zip(targets, seeds, strict=True):
+        pairs.append((link_of(target), _for_rules(cls, seed, target)))
+    wanted = None if sources is None else list(map(link_of, sources))
     if not create_graph:
-        return run()
+        return reverse(pairs, wanted, graph=graph, **options)
+    if graph is None:
+        ends = options.get("ends", frozenset())
+        graph = graph_of([link for link, _ in pairs], ends, 0 if wanted is None else oldest_of(wanted))
     with tracked_again(graph[0]), entered(grad=True):
-        return run()
+        return reverse(pairs, wanted, cls=cls, graph=graph, **options)
 
 
 def push_forward(
@@ -119,15 +109,17 @@ def push_forward(
     """
     links = [link_of(target) for target in targets]
     cls = targets[0].plain if create_graph else None
-    seeds = [(link_of(x), _for_rules(cls, tangent)) for x, tangent in zip(sources, tangents, strict=True)]
+    seeds = [(link_of(x), _for_rules(cls, tangent, x)) for x, tangent in zip(sources, tangents, strict=True)]
     if not create_graph:
         return forward(seeds, links)
     with tracked_again(graph_of(links, since=oldest_of(map(link_of, sources)))[0]), entered(grad=True):
         return forward(seeds, links, cls=cls)
 
 
-def _for_rules(cls: type[Value] | None, given: Any) -> Any:
-    """Return a (co)tangent as rules want it: as a tensor of a class, or as an array."""
+def _for_rules(cls: type[Value] | None, given: Any, value: Value) -> Any:
+    """Return the (co)tangent of a value as rules want it: as a tensor of a class, or as an array; None is ones."""
+    if given is None:
+        given = ones_like(value)
     if cls is None:
         return given.array if isinstance(given, Value) else given
     return given if isinstance(given, Value) else wrap_seed(cls, given)
@@ -156,12 +148,12 @@ def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     settle(current())
     free = free and is_freeable(target)
     graph, scales = marks.search([link_of(target)], [gradient])
-    found = sweep([target], [seed_of(name, target, gradient)], None, free=free, required_only=True, graph=graph)
+    seed = None if gradient is None else seed_of(name, target, gradient)
+    found = sweep([target], [seed], None, free=free, required_only=True, graph=graph)
     leaves = [link for link in found if isinstance(link, Value) and link.requires_grad]
     coming = [] if graph is None else marks.coming(leaves, scales)
-    with np.errstate(all="ignore"):
-        for leaf in leaves:
-            deliver(leaf, found.pop(leaf))
+    for leaf in leaves:
+        deliver(leaf, found.pop(leaf))
     if coming:
         marks.arrive(coming)
 

@@ -52,8 +52,10 @@ def graph_of(targets: Sequence[Link], ends: Set[Link] = frozenset(), since: int 
                         older.append(link)
             elif type(link) is not _ndarray:
                 leaves.append(link)
-    found.difference_update(ends, older)
-    return sorted(found, key=_index, reverse=True), leaves + older
+    if ends or older:
+        found.difference_update(ends, older)
+        leaves += older
+    return sorted(found, key=_index, reverse=True), leaves
 
 
 def oldest_of(sources: Iterable[Link]) -> int:
@@ -73,6 +75,8 @@ def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
     own = set(own)
     if _has_argument(graph[0], own):
         return True
+    if own.issuperset(graph[1]):  # As most often.
+        return False
     older: list[Record] = []
     for link in graph[1]:
         if type(link) is Record:

@@ -243,6 +243,7 @@ class Op:
 
     __slots__ = (
         "__weakref__",
+        "all_needs",
         "arguments",
         "defaults",
         "face",
@@ -283,6 +284,8 @@ class Op:
         self.is_elementwise = facts.structure is Structure.ELEMENTWISE
         code = declaration.__code__
         self.arguments: tuple[str, ...] = code.co_varnames[: code.co_posonlyargcount]
+        #: The `needs` of a record all of whose operands are tracked; none of an op that takes any number of them.
+        self.all_needs = -1 if is_variadic else (1 << len(self.arguments)) - 1
         defaults = _defaults_of(declaration)
         self.operand_defaults: tuple[Any, ...] = tuple(defaults[name] for name in self.arguments if name in defaults)
         #: The static parameters in order, with their defaults.

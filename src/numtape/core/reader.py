@@ -10,7 +10,7 @@ from .._typing import Dtype, NDArray
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, float64, widened
 from ..kernels.halves import converted
 from .apply import PICK, new_record
-from .context import FREED, casting, current, entered, without_casts
+from .context import FREED, casting, current, entered, peek, without_casts
 from .recompute import raise_freed
 from .record import Block, Gone, Record
 from .restoring import Restorer
@@ -40,7 +40,7 @@ class Reader:
 
     def __enter__(self) -> None:
         """Begin a sweep. Its rules run in the dtypes of their records, and not everybody looks at what they do."""
-        state = current()
+        state = peek() or current()
         if state.scopes or state.observers:
             for scope in state.scopes:
                 scope.before_sweep()

@@ -97,8 +97,8 @@ def reverse(
     wanted = None if sources is None else set(sources)
     if graph is None:
         graph = graph_of([link for link, _ in seeds], ends, 0 if wanted is None else oldest_of(wanted))
-    records, leaves = graph
-    useful, wanted = way_of((records, leaves), wanted, required_only) if way is None else way
+    records = graph[0]
+    useful, wanted = way_of(graph, wanted, required_only) if way is None else way
     keeps_some = keep_all or (wanted is not None and Record in map(type, wanted))
     cotangents: Cotangents = {}
     has_batches = False
@@ -168,7 +168,7 @@ def reverse(
                         else:
                             cotangent = sum_of_products(g, operand, like.shape)
                     elif rule.reads or not op.is_elementwise:
-                        if op.facts.add_back is not None and _add_back(cotangents, record, g):
+                        if link in cotangents and op.facts.add_back is not None and _add_back(cotangents, record, g):
                             continue
                         cotangent = rule.run(g, record, reader, position)
                     else:
@@ -191,10 +191,10 @@ def reverse(
             if free:
                 record.array = None
                 record.cell = FREED
-                if plan is None or len(plan) != len(links):
+                if record.needs != op.all_needs:
                     # There is nothing to free in a number beside the only other operand.
-                    last = links[-1]
-                    if type(last) is not _ndarray or last.ndim or len(links) > 2:
+                    other = links[record.needs & 1] if len(links) == 2 else None
+                    if type(other) is not _ndarray or other.ndim:
                         _free_operands(record)
     for follower in followers:
         follower.on_end()
@@ -293,8 +293,8 @@ def _add_back(cotangents: Cotangents, record: Record, g: Any) -> bool:
         and not isinstance(g, Value)
         and _getrefcount(before) == KEPT
         and before.base is None
-        and before.flags.writeable
         and before.dtype is g.dtype
+        and before.flags.writeable
     ):
         assert record.op.facts.add_back is not None
         record.op.facts.add_back(before, g, **(record.params or {}))
@@ -416,11 +416,13 @@ def deliver(value: Value, cotangent: Any, is_unscaled: bool = False) -> None:
         is_kept = total.dtype == value.dtype or (value.dtype in HALF_DTYPES and total.dtype == float32)
         widens = is_wide and total.dtype != float32
         if total.flags.writeable and is_kept and not widens:
-            np.add(total, cotangent, out=total, casting="same_kind")
+            with np.errstate(all="ignore"):  # As the sweep that it ends.
+                np.add(total, cotangent, out=total, casting="same_kind")
             mark_written(extras.grad, None)
         else:
             like = cotangent if widens else extras.grad if is_kept else value
-            extras.grad = wrap(value.plain, own_array(total + cotangent, like))
+            with np.errstate(all="ignore"):
+                extras.grad = wrap(value.plain, own_array(total + cotangent, like))
 
 
 def own_array(array: Any, like: Any) -> NDArray:
@@ -432,8 +434,7 @@ def own_array(array: Any, like: Any) -> NDArray:
         type(array) is _ndarray
         and array.dtype == like.dtype
         and array.base is None
-        and array.flags.c_contiguous
-        and array.flags.writeable
+        and array.flags.carray  # Contiguous and writable.
         and _getrefcount(array) <= _EXCLUSIVE
     ):
         return array

@@ -43,9 +43,9 @@ def link_version(base: Value, view: Value, is_view: bool = False) -> None:
 
     `is_view` says that memory is known to be shared, where the arrays themselves may not tell.
     """
+    array = base.array
     owner = view.array.base
-    is_apart = owner is None or (owner is not base.array and owner is not base.array.base)
-    if is_apart and view.array is not base.array and not is_view:
+    if owner is not array and (owner is None or owner is not array.base) and view.array is not array and not is_view:
         return
     stamp = base.version
     if stamp is None:
@@ -59,9 +59,12 @@ def link_version(base: Value, view: Value, is_view: bool = False) -> None:
             version.leaves = (weakref.ref(base),)
         elif leaves[-1]() is not base and all(leaf() is not base for leaf in leaves):
             version.leaves = (*(leaf for leaf in leaves if leaf() is not None), weakref.ref(base))
-    view.version = stamp if stamp[1] == version.count else (version, version.count)
-    if type(view.node) is Record:
-        view.node.version = view.version
+    if stamp[1] != version.count:
+        stamp = (version, version.count)
+    view.version = stamp
+    node = view.node
+    if type(node) is Record:
+        node.version = stamp
 
 
 def read_stamp(op: "Op", value: Value) -> int:

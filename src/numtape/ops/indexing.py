@@ -19,21 +19,29 @@ from .selection import where
 from .shapes import broadcast_to
 
 Key = tuple[Any, ...]
-_BOUNDS = {int, type(None)}
+_BOUNDS = frozenset({int, type(None)})
+# As tuples: a union would be made anew for each question.
+_INTEGERS = (int, np.integer, np.bool_)
+_MASKS_AND_ARRAYS = (np.ndarray, np.bool_, bool)
 
 
 def as_key(key: Any, name: str = "getitem") -> Key:
     """Return an index as a tuple without tensors; lists become arrays."""
     if type(key) is int:
         return (key,)
-    if type(key) is slice and {type(key.start), type(key.stop), type(key.step)} <= _BOUNDS:
+    if (
+        type(key) is slice
+        and type(key.start) in _BOUNDS
+        and type(key.stop) in _BOUNDS
+        and (key.step is None or type(key.step) is int)
+    ):
         return (key,)
     parts = key if isinstance(key, tuple) else (key,)
     return tuple(_as_part(part, name) for part in parts)
 
 
 def _as_part(part: Any, name: str) -> Any:
-    if part is None or part is Ellipsis or isinstance(part, int | np.integer | np.bool_):
+    if part is None or part is Ellipsis or isinstance(part, _INTEGERS):
         return part
     if isinstance(part, slice):
         return slice(
@@ -68,7 +76,7 @@ def is_basic(key: Key) -> bool:
     """Say whether an index takes a view."""
     if len(key) == 1 and (type(key[0]) is slice or type(key[0]) is int):
         return True
-    return not any(isinstance(part, np.ndarray | np.bool_ | bool) for part in key)
+    return not any(isinstance(part, _MASKS_AND_ARRAYS) for part in key)
 
 
 def is_simple(key: Key) -> bool:
@@ -79,13 +87,13 @@ def is_simple(key: Key) -> bool:
     """
     if is_basic(key):
         return True
-    places = [i for i, part in enumerate(key) if isinstance(part, np.ndarray | int | np.integer | np.bool_)]
+    places = [i for i, part in enumerate(key) if isinstance(part, (np.ndarray, *_INTEGERS))]
     has_single_bool = any(isinstance(part, bool | np.bool_) or np.shape(part) == () for part in _arrays(key))
     return not has_single_bool and places[-1] - places[0] == len(places) - 1
 
 
 def _arrays(key: Key) -> list[Any]:
-    return [part for part in key if isinstance(part, np.ndarray | np.bool_ | bool)]
+    return [part for part in key if isinstance(part, _MASKS_AND_ARRAYS)]
 
 
 def _getitem_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
@@ -172,9 +180,10 @@ def getitem(x: Array, key: Any) -> Array:
         array([1., 2.])
     """
     found = _run_getitem(x, {"key": as_key(key)})
-    array = getattr(found, "array", None)
-    if array is not None and not array.ndim and array.base is None:
-        array.setflags(write=False)  # A copy of one element. As NumPy's, it cannot be written.
+    if type(key) is not slice:  # Which gives no element, and is most common.
+        array = getattr(found, "array", None)
+        if array is not None and not array.ndim and array.base is None:
+            array.setflags(write=False)  # A copy of one element. As NumPy's, it cannot be written.
     return found
 
 

@@ -81,7 +81,7 @@ def axis_out_of_bounds(name: str) -> Any:
 
 def _spread(g: Array, x_shape: Shape, axis: Axis, keepdims: bool) -> Array:
     # What was reduced over all axes broadcasts as it is. NumPy makes numbers of arrays without axes.
-    if axis is None and isinstance(g, np.ndarray | np.generic):
+    if axis is None and (type(g) is np.ndarray or isinstance(g, np.generic)):
         return repeated(g, x_shape)
     return spread_to(g if axis is None else restore_axes(g, x_shape, axis, keepdims), {"shape": x_shape})
 
