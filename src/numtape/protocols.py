@@ -57,6 +57,8 @@ MUTATORS = frozenset((np.copyto, np.put, np.place, np.putmask, np.fill_diagonal,
 
 def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Run a ufunc, or one of its methods, on tensors."""
+    if method == "__call__" and not kwargs and (plain := numpy_faces.get(ufunc)) is not None:
+        return plain(*inputs)
     title = _title(ufunc) + ("" if method == "__call__" else f".{method}")
     if method != "__call__":
         reduction = numpy_faces.get(getattr(ufunc, method))

@@ -22,6 +22,8 @@ from .ops.indexing import setitem
 
 #: How to go on with more than one element.
 _MANY = ". Index one, reduce with sum() or mean(), or use tolist()."
+#: So few parts, as in ``a, b = x``, are taken one by one, which is faster than as the outputs of one op.
+_FEW = 4
 
 
 class Members(Value):
@@ -145,6 +147,8 @@ class Members(Value):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise OperandError("iteration: a tensor without axes has no elements to go through; use item().")
+        if self.shape[0] <= _FEW:
+            return iter([ops.getitem(self, i) for i in range(self.shape[0])])
         if len(self.shape) > 1:
             return iter(ops.unbind(self))
         numbers: tuple[Any, ...] = ops.unbind(ops.clone(self))

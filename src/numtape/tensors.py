@@ -15,25 +15,11 @@ from .writing_members import WritingMembers, scaled
 
 
 def _operator(face: Any) -> Any:
-    """Return an op of two operands as an operator: what it cannot use is left to the other operand, as Python wants."""
-    if face.op.is_elementwise:
-        return operator(face.op)
-
-    def method(self: Any, other: Any) -> Any:
-        return face(self, other) if is_operand(other) else NotImplemented
-
-    return method
+    return operator(face.op)
 
 
 def _swapped(face: Any) -> Any:
-    """Return an operator with its operands exchanged."""
-    if face.op.is_elementwise:
-        return operator(face.op, is_swapped=True)
-
-    def method(self: Any, other: Any) -> Any:
-        return face(other, self) if is_operand(other) else NotImplemented
-
-    return method
+    return operator(face.op, is_swapped=True)
 
 
 def _in_place(face: Any) -> Any:

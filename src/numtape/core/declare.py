@@ -27,7 +27,7 @@ from . import batching
 from .apply import apply
 from .binding import bind_params, fill_operands, has_spellings, take_out, with_spellings
 from .context import casting, current, peek
-from .faces import binary, single, unary
+from .faces import binary, is_pair, single, unary
 from .inplace import write_op
 from .op import NON_DIFFERENTIABLE, REQUIRED, Composite, Facts, Marker, Op, Structure, kinds_of
 from .value import Value, array_of
@@ -286,7 +286,7 @@ def _elementwise_face(op: Op) -> Callable[..., Any]:
     if len(op.arguments) == 1:
         # To look for arguments that do not exist takes as long as a tenth of a small ufunc: its face does not.
         return unary(op) if isinstance(op.forward, np.ufunc) else _single_face(op)
-    if len(op.arguments) == 2:
+    if is_pair(op):
         return binary(op)
 
     def face(*operands: Any, out: Any = None) -> Any:
@@ -313,8 +313,11 @@ def _general_face(op: Op) -> Callable[..., Any]:
     count = len(op.arguments)
     if count == 1 and not op.operand_defaults:
         return _single_face(op)
+    pair = binary(op) if is_pair(op) else None
 
     def face(*args: Any, **params: Any) -> Any:
+        if pair is not None and len(args) == 2 and not params:
+            return pair(*args)
         operands = args[:count]
         if len(operands) < count:
             operands = fill_operands(op, operands, params)

@@ -1,4 +1,4 @@
-"""Faces of ops of one operand, and of elementwise ones of two: what `apply` does, in as few steps as possible.
+"""Faces of ops of one operand, and of two without parameters: what `apply` does, in as few steps as possible.
 
 They are for the common case: floats of one width (numbers aside), buffers never written in place, no scopes;
 everything else goes to `apply`. A test runs programs both ways and compares records, values and gradients.
@@ -17,7 +17,7 @@ from ..kernels.broadcasting import LEAST_OPERANDS, in_long_rows
 from .apply import apply, explain, new_record, tracked_operands, wrap_parts
 from .context import peek
 from .inplace import write_op
-from .op import Op
+from .op import NON_DIFFERENTIABLE, Op
 from .record import Record, call_site, is_users, latest, next_index
 from .value import Value
 from .write import link_version
@@ -121,21 +121,30 @@ def unary(op: Op) -> Callable[..., Any]:
     return face
 
 
+def is_pair(op: Op) -> bool:
+    """Say whether an op takes two operands and nothing else, and has a derivative by both or none."""
+    if len(op.arguments) != 2 or op.is_variadic or op.defaults or op.operand_defaults or op.facts.aliases:
+        return False
+    return op.is_elementwise or NON_DIFFERENTIABLE not in op.pulls
+
+
 def binary(op: Op) -> Callable[..., Any]:
-    """Return the face of an elementwise op of two operands."""
+    """Return the face of an op of two operands without parameters."""
     run = _pair(op, depth=2)
     swapped = _pair(op, is_swapped=True, depth=2)
 
     def face(a: Any, b: Any, /, out: Any = None) -> Any:
         if out is not None:
             return write_op(out, op, (a, b))
-        return swapped(b, a) if type(a) is float or type(a) is int else run(a, b)
+        kind = type(a)
+        # The tensor comes first, if there is one.
+        return swapped(b, a) if kind is float or kind is int or kind is _ndarray else run(a, b)
 
     return face
 
 
 def operator(op: Op, is_swapped: bool = False) -> Callable[[Any, Any], Any]:
-    """Return an elementwise op as an operator: what it cannot use is left to the other operand, as Python wants."""
+    """Return an op of two operands as an operator: what it cannot use is left to the other operand, as Python wants."""
     return _pair(op, is_swapped, is_operator=True)
 
 
@@ -145,6 +154,8 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
     The user's frame is `depth` or more up.
     """
     is_discrete = op.facts.is_discrete
+    takes_numbers = op.is_elementwise
+    least_for_rows = LEAST_OPERANDS if op.is_elementwise else sys.maxsize
     # By `needs`: whether the rules read a, b and the result.
     keeps = [(0 in (kept or ()), 1 in (kept or ()), reads_out) for kept, reads_out in map(op.kept, range(4))]
 
@@ -163,6 +174,8 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
             ):
                 return _in_general(op, a, b, is_swapped, is_operator)
             if kind is float or kind is int:
+                if not takes_numbers:
+                    return _in_general(op, a, b, is_swapped, is_operator)
                 n = None
                 y = (_FLOAT64 if dtype is float64 else _FLOAT32).get(b)
                 if y is None:
@@ -189,7 +202,7 @@ def _pair(op: Op, is_swapped: bool = False, is_operator: bool = False, depth: in
             a, b, x, y, m, n = b, a, y, x, n, m
         forward = op.forward
         try:
-            if kind is float or x.size + y.size < LEAST_OPERANDS or x.shape == y.shape:
+            if kind is float or x.size + y.size < least_for_rows or x.shape == y.shape:
                 result = forward(x, y)
             else:
                 result = in_long_rows(forward, (x, y), {})
