@@ -152,15 +152,34 @@ def program(x):
     return (y.reshape(-1, 1) @ y.reshape(1, -1)).max(axis=0).sum() + y.tanh().mean()
 
 
-def test_the_fast_faces_do_what_apply_does():
-    data = np.linspace(-1.0, 1.0, 9)
+SQUARE = np.random.default_rng(0).normal(size=(9, 9)) + 3.0 * np.eye(9)
+#: Short programs around the face of two operands: products, arrays on either side, results without axes.
+PAIRS = [
+    program,
+    lambda x: (SQUARE.astype(x.dtype) @ x * x).sum(),
+    lambda x: (x @ SQUARE.astype(x.dtype) + x).sum(),
+    lambda x: x @ x,
+    lambda x: nt.matmul(x[None, :], x[:, None]).sum(),
+    lambda x: (SQUARE @ x).sum(),
+    lambda x: nt.solve(SQUARE.astype(x.dtype), x).sum() + nt.solve(SQUARE.astype(x.dtype) * x[0], x).sum(),
+    lambda x: (nt.cross(x.reshape(3, 3), SQUARE[:3, :3].astype(x.dtype)) * x.reshape(3, 3)).sum(),
+    lambda x: (SQUARE.astype(x.dtype) * x - x).sum() + (SQUARE[0] / (2.0 + x)).sum(),
+    lambda x: np.maximum(SQUARE[0].astype(x.dtype), x).sum(),
+    lambda x: (lambda a, b, c: a * b + c**2)(*x[:3]) + sum(row.sum() for row in x.reshape(3, 3)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("program", PAIRS)
+def test_the_fast_faces_do_what_apply_does(program, dtype):
+    data = np.linspace(-1.0, 1.0, 9).astype(dtype)
     plain = nt.tensor(data, requires_grad=True)
     fast = program(plain)
     scoped = nt.tensor(data, requires_grad=True)
     with Scope():
         slow = program(scoped)
-    assert [(r.op.name, r.shape, r.needs, r.array is None) for r in nt.records(fast)] == [
-        (r.op.name, r.shape, r.needs, r.array is None) for r in nt.records(slow)
+    assert [(r.op.name, r.shape, r.dtype, r.needs, r.array is None, r.line) for r in nt.records(fast)] == [
+        (r.op.name, r.shape, r.dtype, r.needs, r.array is None, r.line) for r in nt.records(slow)
     ]
     fast.backward()
     slow.backward()
