@@ -115,7 +115,8 @@ class Arguments:
         """Return cotangents in the form in which the arguments were given."""
         if self.is_single:
             first = self.trees[0]
-            return cotangents[0] if tree.is_leaf(first) else tree.unflatten(first, cotangents)
+            is_leaf = bool(self.given) and first is self.given[0]
+            return cotangents[0] if is_leaf else tree.unflatten(first, cotangents)
         rest = iter(cotangents)
         return tuple(tree.unflatten(t, [next(rest) for _ in tree.leaves(t)]) for t in self.trees)
 

@@ -318,8 +318,11 @@ class State:
         self.entry.owner = None
         self.entry.is_lost = False
 
-    def _replace(self, changes: dict[str, Any]) -> "State":
+    def _changed(self, changes: dict[str, Any], outer: "State | None", entry: Entry) -> "State":
+        """Return one like this with changes, made by a block that was entered in another one."""
         state = State.__new__(State)
+        state.outer = outer
+        state.entry = entry
         state.thread = self.thread
         state.context = self.context
         state.grad = self.grad
@@ -328,8 +331,6 @@ class State:
         state.scopes = self.scopes
         state.observers = self.observers
         state.transforms = self.transforms
-        state.outer = self.outer
-        state.entry = self.entry
         for name, value in changes.items():
             setattr(state, name, value)
         return state
@@ -361,7 +362,7 @@ def change(**changes: Any) -> None:
         for name, value in changes.items():
             setattr(state, name, value)
     else:
-        _STATE.set(state._replace(changes))
+        _STATE.set(state._changed(changes, state.outer, state.entry))
 
 
 def settle(state: State) -> None:
@@ -385,7 +386,7 @@ def _left(state: State, entry: Entry) -> State:
         return state
     outside = place.outer
     for each in reversed(inside):
-        outside = each._replace({"outer": outside})
+        outside = each._changed({}, outside, each.entry)
     return outside
 
 
@@ -409,12 +410,11 @@ class entered:
         outer = peek() or current()
         if outer.tapes:
             settle(outer)
-        inner = outer._replace(self.changes if changes is None else changes)
-        inner.outer = outer
-        inner.entry = entry = Entry()
+        entry = Entry()
         entry.owner = self
         entry.is_lost = False
         entry.note = note
+        inner = outer._changed(self.changes if changes is None else changes, outer, entry)
         self._entries[entry] = None
         _STATE.set(inner)
         return inner

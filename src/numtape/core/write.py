@@ -52,14 +52,14 @@ def link_version(base: Value, view: Value, is_view: bool = False) -> None:
         version_of(base)
         stamp = base.version
         assert stamp is not None
-    version = stamp[0]
+    version, count = stamp
     if base.node is LEAF:
         leaves = version.leaves
         if not leaves:
             version.leaves = (weakref.ref(base),)
         elif leaves[-1]() is not base and all(leaf() is not base for leaf in leaves):
             version.leaves = (*(leaf for leaf in leaves if leaf() is not None), weakref.ref(base))
-    if stamp[1] != version.count:
+    if count != version.count:
         stamp = (version, version.count)
     view.version = stamp
     node = view.node
