@@ -17,7 +17,7 @@ from .._typing import Underflow
 from ..errors import NotDifferentiableError
 from .batching import Batched
 from .forward import forward
-from .graph import collect, graph_of, oldest_of
+from .graph import collect, graph_of, oldest_of, way_of
 from .record import Link, Record
 from .reverse import reverse
 from .value import Value, array_of, wrap_seed
@@ -160,9 +160,13 @@ class Sweeper:
         """Return for each source a matrix with a row for each element of the targets; None if unconnected."""
         count = sum(map(size_of, targets))
         pieces = [_Pieces(self, 0, count) for _ in sources]
+        # One target is behind every chunk; of several, each chunk may be of others.
+        graph = graph_of(targets, since=oldest_of(sources)) if len(targets) == 1 else None
+        way = None if graph is None else way_of(graph, set(sources))
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
-            found = reverse(self._seeds(targets, first, size, unit), sources, cls=self.cls, under=under)
+            seeds = self._seeds(targets, first, size, unit)
+            found = reverse(seeds, sources, cls=self.cls, graph=graph, way=way, under=under)
             for piece, source in zip(pieces, sources, strict=True):
                 piece.put(found.pop(source, None), first, size)
             del found

@@ -74,8 +74,10 @@ def _as_bound(bound: Any, name: str) -> int:
 
 def is_basic(key: Key) -> bool:
     """Say whether an index takes a view."""
-    if len(key) == 1 and (type(key[0]) is slice or type(key[0]) is int):
-        return True
+    if len(key) == 1:
+        kind = type(key[0])
+        if kind is slice or kind is int:
+            return True
     return not any(isinstance(part, _MASKS_AND_ARRAYS) for part in key)
 
 
