@@ -13,6 +13,7 @@ from ..core.record import Record, describe_site, next_index
 from ..core.tape import RecordingTape
 from ..core.value import Value, writes_to
 from ..errors import GradientError, OverwrittenError
+from .loop_states import checksum
 
 #: Tensors, by identity. Those that a step makes for itself die with it.
 Tensors = weakref.WeakValueDictionary[int, Value]
@@ -99,11 +100,16 @@ class Captured:
         """Return the tensors that get gradients: of leaves, those that outlive the loop."""
         return [*self._made.values(), *self._leaves.values()]
 
+    def constants(self) -> list[Value]:
+        """Return the tensors that get none."""
+        found = [use.link() for use in self._uses.values() if use.writes is not None]
+        return [value for value in found if value is not None]
+
     def check(self) -> None:
         """Raise if a constant was overwritten since it was read."""
-        for use in list(self._uses.values()):
-            value = None if use.writes is None else use.link()
-            if value is not None and writes_to(value) != use.writes:
+        for value in self.constants():
+            use = self._uses[id(value)]
+            if writes_to(value) != use.writes:
                 assert value.version is not None
                 written = describe_site(value.version[0].code, value.version[0].lasti)
                 raise OverwrittenError(
@@ -176,12 +182,16 @@ class Watcher(Scope):
 
     skips_loops = True
 
-    def __init__(self, start: Any, outside: Captured | Strangers, number: int) -> None:
+    def __init__(self, start: Any, outside: Captured | Strangers, number: int, verify: bool) -> None:
         outside.start_step(number)
         self.outside = outside
         #: Numbers that tell ops, shapes and parameters, and which tensors from outside they take.
         self.trace = 0
         self.taken = 0
+        #: One that tells the values that records are of, if these are to be compared. What rules read is among them, or
+        #: follows from them: so no value matters to a derivative that is not told here, however a step comes to it.
+        self.values = 0
+        self.verify = verify
         self.inside: set[Any] = {link_of(leaf) for leaf in tree.leaves(start) if isinstance(leaf, Value)}
         #: By the ids of constants that the step has computed: the tensors from outside that are behind each.
         self._behind: dict[int, dict[int, Value]] = {}
@@ -198,6 +208,15 @@ class Watcher(Scope):
         for operand in operands:
             if isinstance(operand, Value):
                 self.see(operand)
+        if self.verify:
+            self.values = checksum((operands, record.params), self.values)
+
+    def on_loop(self, outside: Captured, traces: bytes, values: bytes) -> None:
+        """Take what the steps of a loop inside of the step have done, and what constants they took, for its own."""
+        self.trace = zlib.crc32(traces, self.trace)
+        self.values = zlib.crc32(values, self.values)
+        for value in outside.constants():
+            self.see(value)
 
     def on_constant(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
         """Note which tensors from outside are behind constants: they count once these are used, and not for a log."""

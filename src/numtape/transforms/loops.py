@@ -105,7 +105,9 @@ class Loop:
         self.takes_number = _takes_two(step)
         self.until = until
         self.until_draws = False
-        self.verify = verify
+        #: The steps of loops around this one that run.
+        self.around = [scope for scope in current().scopes if isinstance(scope, Watcher)]
+        self.verify = verify or any(watcher.verify for watcher in self.around)
         self.length = n
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
         self.kept: list[Snapshot] = []
@@ -190,6 +192,9 @@ class Loop:
     def record(self, state: Any) -> Any:
         """Run the loop, and leave one record of it."""
         last = self._run_first(detached(state))
+        for watcher in self.around:
+            watcher.on_loop(self.outside, self.traces.tobytes(), self.values.tobytes())
+        self.around = []
         if self.length == 0:
             return state
         self.captured = self.outside.values()
@@ -222,12 +227,12 @@ class Loop:
                     self.kept.append(snapshot(state, number, self.streams))
                 context.cell = tape.cell = Cell(_STEP)
                 tape.cells = [tape.cell]
-                watcher, _, after = self._watch(state, number, self.outside)
+                watcher, after = self._watch(tracked(state), number, self.outside)
                 state = detached(after)
                 self.traces.append(watcher.trace)
                 self.taken.append(watcher.taken)
                 if self.verify:
-                    self.values.append(checksum(state))
+                    self.values.append(checksum(state, watcher.values))
                 number += 1
                 tape.start_segment()
                 context.cell.kill()
@@ -235,14 +240,16 @@ class Loop:
         self.length = number
         return state
 
-    def _watch(self, state: Any, number: int, outside: Captured | Strangers) -> tuple[Watcher, Any, Any]:
-        """Run a step on the tape; return who has watched it, the leaves that it began with, and what it gave."""
-        start = tracked(state)
-        with Watcher(start, outside, number) as watcher:
+    def _watch(self, start: Any, number: int, outside: Captured | Strangers) -> tuple[Watcher, Any]:
+        """Run a step on the tape; return who has watched it, and what it gave.
+
+        Its state is of tensors that nothing else is linked to, all tracked: so those from outside can be told.
+        """
+        with Watcher(start, outside, number, self.verify) as watcher:
             after = self.call(start, number)
         for value in tensors_of(after):  # What is passed on without an op is captured as well.
             watcher.see(value)
-        return watcher, start, after
+        return watcher, after
 
     @contextmanager
     def replaying(self) -> Iterator[Strangers]:
@@ -270,6 +277,17 @@ class Loop:
             watch_all=self.watches_all,
             transforms=self.transforms,
             scopes=self.replay_scopes(),
+        )
+
+    def as_recorded(self) -> entered:
+        """Return the surroundings of steps that run again to be differentiated: those of the first run, as well."""
+        state = current()
+        tapes = (Forgetful(self.watches_all), *state.tapes) if self.is_on_tape else state.tapes
+        return entered(
+            tapes=tapes,
+            watch_all=self.watches_all,
+            transforms=self.transforms,
+            scopes=(*state.scopes, *self.scopes),
         )
 
     def replay_scopes(self) -> tuple[Scope, ...]:
@@ -318,13 +336,19 @@ class Loop:
             end -= 1
         return [*moved, *totals]
 
+    def run_again(self, start: Any, number: int, strangers: Strangers) -> Any:
+        """Run a step again, on the tape, and return what it gave."""
+        watcher, after = self._watch(start, number, strangers)
+        self._compare(number, after, watcher)
+        self.ask_again(after)
+        return after
+
     def _run_again(self, state: Any, number: int, strangers: Strangers) -> tuple[Any, Any]:
-        """Run a step again, on the tape; return the leaves that it began with, and what it gave."""
-        watcher, start, after = self._watch(state, number, strangers)
+        """Run a step again by itself; return the leaves that it began with, and what it gave."""
+        start = tracked(state)
+        after = self.run_again(start, number, strangers)
         for tape in current().tapes:  # What was watched because the step has used it ends with the step.
             tape.unwatch_used()
-        self._compare(number, detached(after), watcher)
-        self.ask_again(after)
         return start, after
 
     def advance(self, start: Snapshot, steps: int, strangers: Strangers) -> Snapshot:
@@ -385,7 +409,7 @@ class Loop:
                 "backward. A step that captures a variable sees what this holds then; bind it (lambda s, w=w: ...), or "
                 "put it into the state."
             )
-        if self.verify and checksum(state) != self.values[number]:
+        if self.verify and checksum(state, watcher.values) != self.values[number]:
             raise GradientError(
                 f"checkpoint_loop: step {number} of {name} gave other values when it ran again for the backward. Draw "
                 "random numbers with nt, and keep what changes in the state."
