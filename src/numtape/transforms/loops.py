@@ -111,10 +111,11 @@ class Loop:
         self.length = n
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
         self.kept: list[Snapshot] = []
-        #: For each step, numbers that tell its ops, shapes and parameters, and which tensors from outside these take;
-        #: with `verify`, one that tells its values.
+        #: For each step, numbers that tell its ops, shapes and parameters, and which tracked tensors from outside these
+        #: take; what tells the constants that it shares with others; with `verify`, a number that tells its values.
         self.traces = numbers("L")
         self.taken = numbers("L")
+        self.shared: list[frozenset[int]] = []
         self.values = numbers("L")
         #: The tensors that steps take from outside, and those of them that get gradients.
         self.outside = Captured()
@@ -217,6 +218,7 @@ class Loop:
         # What is inside concerns those around no more than what is inside of an op.
         scopes = tuple(scope for scope in current().scopes if not scope.skips_loops)
         tapes = (tape,) if self.is_on_tape else ()
+        same: dict[frozenset[int], frozenset[int]] = {}  # Most steps share what others do.
         surroundings = entered(context=context, tapes=tapes, watch_all=self.watches_all, scopes=scopes)
         with surroundings, effects() as seen:
             self.streams = seen.drawn
@@ -231,11 +233,17 @@ class Loop:
                 state = detached(after)
                 self.traces.append(watcher.trace)
                 self.taken.append(watcher.taken)
+                shared = frozenset(watcher.shared)
+                self.shared.append(same.setdefault(shared, shared))
                 if self.verify:
                     self.values.append(checksum(state, watcher.values))
                 number += 1
                 tape.start_segment()
                 context.cell.kill()
+                del watcher, after  # What the step made for itself ends with it.
+        for _, look in self.outside.constants():
+            if look.is_direct:  # What outlives the loop is not the step's own.
+                self.shared[look.step] |= {look.print}
         self.streams.pop(thread_stream(), None)  # All snapshots have its place.
         self.length = number
         return state
@@ -402,7 +410,7 @@ class Loop:
                 "parameters, when it ran again for the backward. A step must depend on its state, its number and what "
                 "does not change; keep what changes in the state."
             )
-        if watcher.taken != self.taken[number]:
+        if watcher.taken != self.taken[number] or not self.shared[number] <= watcher.constants:
             watcher.outside.check()
             raise GradientError(
                 f"checkpoint_loop: step {number} of {name} took other tensors from outside when it ran again for the "
