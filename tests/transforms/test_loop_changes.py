@@ -1,6 +1,7 @@
 """What changes around the steps of `nt.checkpoint_loop` before they run again: noticed, or of no consequence."""
 
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 
 import numpy as np
@@ -117,6 +118,11 @@ def casting(s, c):
         return (nt.stack([c, c]) @ s).astype("float64")
 
 
+def threaded(s, c):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: nt.sin(s * c)).result()
+
+
 def normalised(loop, x, n):
     norm = nt.nn.BatchNorm1d(2).to("float64").eval()
     y = loop(lambda s: nt.sin(norm(s.reshape(1, 2)).reshape(2)), x, n)
@@ -164,6 +170,7 @@ BY_VALUE = {
     "item": used(lambda s, c: nt.sin(s * c[0].item())),
     "a bound by item": used(lambda s, c: nt.clip(nt.sin(s), -c[0].item(), c[0].item()) + 0.1 * s),
     "a number": of_a_number,
+    "another thread": used(threaded),
     "a tensor that steps write to, by item": kept(partial(accumulating, lambda h: h[0].item())),
     "a tensor that steps write to, by numpy": kept(partial(accumulating, lambda h: h.numpy().copy())),
 }

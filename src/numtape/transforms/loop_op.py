@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from .. import tree
 from .._typing import NDArray
 from ..core.context import entered
 from ..core.forward import forward
@@ -91,14 +92,15 @@ class StandIns:
 
     def start(self, state: Any) -> Any:
         """Return the state that a step begins with, after that which the last one gave."""
-        start = tracked(state)
-        own = tensors_of(start)
-        for i, value in enumerate(tensors_of(state)):
-            if value.node is None:
-                self._leaves.append(own[i])
-            else:
-                own[i] = clone(value)
-        return with_tensors(start, own)
+        return tree.map(self._start_with, state)
+
+    def _start_with(self, part: Any) -> Any:
+        if isinstance(part, Value) and part.node is not None:
+            return clone(part)
+        own = tracked(part)
+        if isinstance(own, Value) and own.node is not None:
+            self._leaves.append(own)
+        return own
 
 
 def _without_stand_ins(moved: list[Any], sources: Sequence[Value], since: int) -> list[Any]:

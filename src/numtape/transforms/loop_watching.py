@@ -360,6 +360,9 @@ class Watcher(Scope):
             if record in self.inside:
                 continue
             self.inside.add(record)
+            if self.verify:
+                told = [link for link in record.inputs if type(link) is not Record]
+                self.values = checksum((record.params, told), self.values)
             for position, link in enumerate(record.inputs):
                 if not record.needs >> position & 1:
                     continue

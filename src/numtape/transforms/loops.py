@@ -60,7 +60,7 @@ def checkpoint_loop(
         n: the number of steps; None if `until` tells.
         until: a function of the state that says when to stop.
         snapshots: how many states are kept; by default so many that no step runs more than three times.
-        verify: raise if a step that runs again gives other values. Other ops, shapes or parameters always raise.
+        verify: raise if a step that runs again computes with other values. Other ops, shapes, parameters always raise.
 
     Returns:
         The last state.
