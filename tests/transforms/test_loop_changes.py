@@ -314,3 +314,18 @@ def test_what_steps_only_compare_gets_no_gradient():
     w, x = leaf(0.3, -0.2), leaf(0.3, 0.7)
     nt.checkpoint_loop(lambda s: nt.where(w > 0, nt.sin(s), s * w.detach()), x, 3).sum().backward()
     assert w.grad is None
+
+
+@pytest.mark.parametrize("use", [lambda s, k: s + k, lambda s, k: (s * k + k) * k])
+def test_what_a_step_makes_for_itself_is_compared_by_verify_alone(use):
+    rng = np.random.default_rng(0)
+
+    def last(verify):
+        return nt.checkpoint_loop(
+            lambda s: use(nt.sin(s), nt.tensor(rng.normal(size=2)) * 2.0), leaf(0.3, 0.7), 4, verify=verify
+        )
+
+    last(verify=False).sum().backward()
+    y = last(verify=True).sum()
+    with pytest.raises(GradientError, match="gave other values when it ran again"):
+        y.backward()

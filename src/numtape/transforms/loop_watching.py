@@ -321,12 +321,13 @@ class Watcher(Scope):
         link = link_of(value)
         if type(link) is Record and link.index >= self._since:
             self._look_behind(link)
-        found = self._behind.pop(id(value), None)
+        found = self._behind.get(id(value))
         if found is None:
             if link not in self.inside:
                 self._take(value, link, is_direct)
             return
         _, behind, is_shared = found
+        self._behind[id(value)] = value, {}, is_shared  # Once is enough.
         if link not in self.inside:
             self._tell(value, is_shared)
         for each in behind.values():
