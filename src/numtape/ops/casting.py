@@ -8,6 +8,7 @@ import numpy as np
 from .._typing import Array, Dtype, DtypeLike
 from ..core.apply import leave_out
 from ..core.binding import as_kind
+from ..core.context import current
 from ..core.declare import differentiable, face_of, linear
 from ..core.op import Op, Structure, same
 from ..core.value import Lifted, Value, array_of, wrap
@@ -78,6 +79,8 @@ def stop_gradient(x: Array) -> Array:
     constant = wrap(x.plain, x.array)
     link_version(x, constant)
     leave_out(constant)
+    for scope in current().scopes:
+        scope.on_constant((x,), (constant,))
     return constant
 
 

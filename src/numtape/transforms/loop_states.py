@@ -10,7 +10,7 @@ from .. import tree
 from ..core.binomial import best_step, reach
 from ..core.record import describe_site
 from ..core.stream import Stream, thread_stream
-from ..core.value import Value, wrap
+from ..core.value import Value, array_of, wrap
 from ..core.write import version_of
 from ..dtypes import is_float
 from ..errors import ArgumentError, OperandError, OverwrittenError
@@ -105,11 +105,6 @@ def _copy(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
-def copied(state: Any) -> Any:
-    """Return a state with memory of its own, which a step may write to."""
-    return tree.map(_copy, state)
-
-
 def tracked(state: Any) -> Any:
     """Return a state whose float tensors are leaves, of the same memory, with copies of what else is in it."""
 
@@ -130,11 +125,22 @@ def snapshot(state: Any, number: int, streams: Iterable[Stream]) -> Snapshot:
     return Snapshot(number, kept, thread_stream().copy(), places)
 
 
-def checksum(state: Any) -> int:
-    """Return a number that tells the values of a state's float tensors."""
-    total = 0
-    for value in tensors_of(state):
-        total = zlib.crc32(np.ascontiguousarray(value.array).view(np.uint8).data, total)
+#: What `repr` tells from others.
+_TOLD = (bool, int, float, complex, str, slice, np.generic, np.dtype)
+
+
+def checksum(values: Any, total: int = 0) -> int:
+    """Return a number that tells arrays, numbers and names in a tree from others, beside a `total` so far.
+
+    What has no value to compare, such as a function, is told by its class.
+    """
+    for leaf in tree.leaves(values, keeps_none=True):
+        value = array_of(leaf)
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            total = zlib.crc32(f"{value.shape}{value.dtype}".encode(), total)
+            total = zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data, total)
+        else:
+            total = zlib.crc32(repr(value if isinstance(value, _TOLD) else type(value)).encode(), total)
     return total
 
 

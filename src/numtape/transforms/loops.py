@@ -60,7 +60,7 @@ def checkpoint_loop(
         n: the number of steps; None if `until` tells.
         until: a function of the state that says when to stop.
         snapshots: how many states are kept; by default so many that no step runs more than three times.
-        verify: raise if a step that runs again gives other values. Other ops, shapes or parameters always raise.
+        verify: raise if a step that runs again computes with other values. Other ops, shapes, parameters always raise.
 
     Returns:
         The last state.
@@ -105,14 +105,17 @@ class Loop:
         self.takes_number = _takes_two(step)
         self.until = until
         self.until_draws = False
-        self.verify = verify
+        #: The steps of loops around this one that run.
+        self.around = [scope for scope in current().scopes if isinstance(scope, Watcher)]
+        self.verify = verify or any(watcher.verify for watcher in self.around)
         self.length = n
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
         self.kept: list[Snapshot] = []
-        #: For each step, numbers that tell its ops, shapes and parameters, and which tensors from outside these take;
-        #: with `verify`, one that tells its values.
+        #: For each step, numbers that tell its ops, shapes and parameters, and which tracked tensors from outside these
+        #: take; what tells the constants that it shares with others; with `verify`, a number that tells its values.
         self.traces = numbers("L")
         self.taken = numbers("L")
+        self.shared: list[frozenset[int]] = []
         self.values = numbers("L")
         #: The tensors that steps take from outside, and those of them that get gradients.
         self.outside = Captured()
@@ -190,6 +193,9 @@ class Loop:
     def record(self, state: Any) -> Any:
         """Run the loop, and leave one record of it."""
         last = self._run_first(detached(state))
+        for watcher in self.around:
+            watcher.on_loop(self.outside, self.traces.tobytes(), self.values.tobytes())
+        self.around = []
         if self.length == 0:
             return state
         self.captured = self.outside.values()
@@ -212,6 +218,7 @@ class Loop:
         # What is inside concerns those around no more than what is inside of an op.
         scopes = tuple(scope for scope in current().scopes if not scope.skips_loops)
         tapes = (tape,) if self.is_on_tape else ()
+        same: dict[frozenset[int], frozenset[int]] = {}  # Most steps share what others do.
         surroundings = entered(context=context, tapes=tapes, watch_all=self.watches_all, scopes=scopes)
         with surroundings, effects() as seen:
             self.streams = seen.drawn
@@ -222,27 +229,35 @@ class Loop:
                     self.kept.append(snapshot(state, number, self.streams))
                 context.cell = tape.cell = Cell(_STEP)
                 tape.cells = [tape.cell]
-                watcher, _, after = self._watch(state, number, self.outside)
+                watcher, after = self._watch(tracked(state), number, self.outside)
                 state = detached(after)
                 self.traces.append(watcher.trace)
                 self.taken.append(watcher.taken)
+                shared = frozenset(watcher.shared)
+                self.shared.append(same.setdefault(shared, shared))
                 if self.verify:
-                    self.values.append(checksum(state))
+                    self.values.append(checksum(state, watcher.values))
                 number += 1
                 tape.start_segment()
                 context.cell.kill()
+                del watcher, after  # What the step made for itself ends with it.
+        for _, look in self.outside.constants():
+            if look.is_direct:  # What outlives the loop is not the step's own.
+                self.shared[look.step] |= {look.print}
         self.streams.pop(thread_stream(), None)  # All snapshots have its place.
         self.length = number
         return state
 
-    def _watch(self, state: Any, number: int, outside: Captured | Strangers) -> tuple[Watcher, Any, Any]:
-        """Run a step on the tape; return who has watched it, the leaves that it began with, and what it gave."""
-        start = tracked(state)
-        with Watcher(start, outside, number) as watcher:
+    def _watch(self, start: Any, number: int, outside: Captured | Strangers) -> tuple[Watcher, Any]:
+        """Run a step on the tape; return who has watched it, and what it gave.
+
+        Its state is of tensors that nothing else is linked to, all tracked: so those from outside can be told.
+        """
+        with Watcher(start, outside, number, self.verify) as watcher:
             after = self.call(start, number)
         for value in tensors_of(after):  # What is passed on without an op is captured as well.
             watcher.see(value)
-        return watcher, start, after
+        return watcher, after
 
     @contextmanager
     def replaying(self) -> Iterator[Strangers]:
@@ -270,6 +285,17 @@ class Loop:
             watch_all=self.watches_all,
             transforms=self.transforms,
             scopes=self.replay_scopes(),
+        )
+
+    def as_recorded(self) -> entered:
+        """Return the surroundings of steps that run again to be differentiated: those of the first run, as well."""
+        state = current()
+        tapes = (Forgetful(self.watches_all), *state.tapes) if self.is_on_tape else state.tapes
+        return entered(
+            tapes=tapes,
+            watch_all=self.watches_all,
+            transforms=self.transforms,
+            scopes=(*state.scopes, *self.scopes),
         )
 
     def replay_scopes(self) -> tuple[Scope, ...]:
@@ -318,13 +344,19 @@ class Loop:
             end -= 1
         return [*moved, *totals]
 
+    def run_again(self, start: Any, number: int, strangers: Strangers) -> Any:
+        """Run a step again, on the tape, and return what it gave."""
+        watcher, after = self._watch(start, number, strangers)
+        self._compare(number, after, watcher)
+        self.ask_again(after)
+        return after
+
     def _run_again(self, state: Any, number: int, strangers: Strangers) -> tuple[Any, Any]:
-        """Run a step again, on the tape; return the leaves that it began with, and what it gave."""
-        watcher, start, after = self._watch(state, number, strangers)
+        """Run a step again by itself; return the leaves that it began with, and what it gave."""
+        start = tracked(state)
+        after = self.run_again(start, number, strangers)
         for tape in current().tapes:  # What was watched because the step has used it ends with the step.
             tape.unwatch_used()
-        self._compare(number, detached(after), watcher)
-        self.ask_again(after)
         return start, after
 
     def advance(self, start: Snapshot, steps: int, strangers: Strangers) -> Snapshot:
@@ -378,14 +410,14 @@ class Loop:
                 "parameters, when it ran again for the backward. A step must depend on its state, its number and what "
                 "does not change; keep what changes in the state."
             )
-        if watcher.taken != self.taken[number]:
+        if watcher.taken != self.taken[number] or not self.shared[number] <= watcher.constants:
             watcher.outside.check()
             raise GradientError(
                 f"checkpoint_loop: step {number} of {name} took other tensors from outside when it ran again for the "
                 "backward. A step that captures a variable sees what this holds then; bind it (lambda s, w=w: ...), or "
                 "put it into the state."
             )
-        if self.verify and checksum(state) != self.values[number]:
+        if self.verify and checksum(state, watcher.values) != self.values[number]:
             raise GradientError(
                 f"checkpoint_loop: step {number} of {name} gave other values when it ran again for the backward. Draw "
                 "random numbers with nt, and keep what changes in the state."
