@@ -7,14 +7,15 @@ leaves no lock behind that nobody opens.
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from operator import length_hint
 from queue import SimpleQueue
 from typing import Any
 
 from . import blas
 from .forks import in_child
 
-#: A kernel, the arguments of a call, what must live until it has ended, and where to say how it did.
-_Call = tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], "SimpleQueue[BaseException | None]"]
+#: A kernel, the arguments of a call, what must live until it has ended, and who waits for that.
+_Call = tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], "_Ends"]
 
 _calls: SimpleQueue[_Call] = SimpleQueue()
 _workers: list[threading.Thread] = []
@@ -33,26 +34,52 @@ def run(kernel: Callable[..., Any], calls: Sequence[tuple[Any, ...]], *kept: Any
         calls: the arguments of each call. What one does must not depend on the others.
         kept: what must live until all calls have ended, also if an interrupt lets this thread leave before.
     """
-    ends: SimpleQueue[BaseException | None] = SimpleQueue()
     others = calls[1:] if _has_workers(len(calls) - 1) else ()
-    for arguments in others:
-        _calls.put((kernel, arguments, kept, ends))
-    failure: BaseException | None = None
+    ends = _Ends([(kernel, arguments, kept) for arguments in others])
+    # Nobody leaves while others still write, whatever signals raise: also between two instructions, so that one wait is
+    # not enough. The second has nothing to wait for if the first one came to its end.
     try:
-        for arguments in calls if not others else calls[:1]:
-            kernel(*arguments)
-    except BaseException as error:
-        failure = error
-    # Nobody leaves while others still write, whatever signals raise meanwhile.
-    waiting = len(others)
-    while waiting:
         try:
-            failure = ends.get() or failure
-            waiting -= 1
-        except BaseException as error:
-            failure = error
-    if failure is not None:
-        raise failure
+            ends.begin()
+            for arguments in calls if not others else calls[:1]:
+                kernel(*arguments)
+        finally:
+            ends.wait()
+    finally:
+        ends.wait()
+
+
+class _Ends:
+    """Calls that workers make, and how they ended. No interrupt comes between what happens and that it is known."""
+
+    def __init__(self, calls: Sequence[tuple[Any, ...]]) -> None:
+        self._count = len(calls)
+        #: Those that were not given to the workers. Once all were, it holds none of them.
+        self._idle = iter([(*call, self) for call in calls])
+        self._errors: list[BaseException | None] = []
+        self._news: SimpleQueue[None] = SimpleQueue()
+
+    def begin(self) -> None:
+        """Give all calls to the workers, in one instruction of the interpreter: all are given, or none."""
+        any(map(_calls.put, self._idle))
+
+    def end(self, error: BaseException | None) -> None:
+        """Say, as a worker, how a call has ended."""
+        self._errors.append(error)
+        self._news.put(None)
+
+    def wait(self) -> None:
+        """Return when all calls that were given have ended; raise what one of them, or a signal meanwhile, raised."""
+        failure: BaseException | None = None
+        given = 0 if length_hint(self._idle) else self._count
+        while len(self._errors) < given:
+            try:
+                self._news.get()  # While one has not ended, there is news to come, whatever was taken before.
+            except BaseException as error:
+                failure = error
+        for raised in (failure, *self._errors):
+            if raised is not None:
+                raise raised
 
 
 def _has_workers(count: int) -> bool:
@@ -77,7 +104,7 @@ def _work(calls: SimpleQueue[_Call]) -> None:
             kernel(*arguments)
         except BaseException as caught:
             error = caught
-        ends.put(error)
+        ends.end(error)
         # What the call was about must not live until the next one.
         del kernel, arguments, kept, ends, error
 
