@@ -17,6 +17,7 @@ from .arguments import (
     call,
     check_argnums,
     check_callable,
+    has_others,
     is_tracked_outside,
     must_record,
     released,
@@ -25,6 +26,7 @@ from .arguments import (
 )
 from .core.context import current, entered
 from .core.gradients import as_tensor, link_of, ones_like, sweep, tracked_again
+from .core.graph import Graph
 from .core.jacobian import Blocks, LostAtCut, Path, Sweeper, by_cut, by_forward, by_reverse
 from .core.value import Value, wrap
 from .counts import is_count
@@ -81,8 +83,9 @@ def jacobian(
         inputs = Arguments(name, args, argnums)
         is_tracked = is_tracked_outside(inputs)
         out_tree, outs, aux = call(name, function, inputs, kwargs, has_aux)
-        is_recorded = must_record(inputs, is_tracked, outs)
-        blocks = matrix_blocks(outs, inputs.tensors, chosen, chunk_size, is_recorded)
+        graph = inputs.graph_of(outs)
+        is_recorded = is_tracked or (current().grad and has_others(inputs, graph))
+        blocks = matrix_blocks(outs, inputs.tensors, chosen, chunk_size, is_recorded, graph)
         is_recorded = stays_recorded(inputs, is_recorded, (*outs, *itertools.chain(*blocks)))
         rows = [inputs.results(_shaped(inputs, row, out, is_recorded)) for row, out in zip(blocks, outs, strict=True)]
         result = tree.unflatten(out_tree, rows)
@@ -252,13 +255,17 @@ def matrix_blocks(
     scheduler: HybridScheduler,
     chunk_size: int | None,
     is_recorded: bool,
+    graph: Graph | None = None,
 ) -> Blocks:
-    """Return the Jacobian of tensors by tensors as matrices: a list of rows of blocks, None where they are zero."""
+    """Return the Jacobian of tensors by tensors as matrices: a list of rows of blocks, None where they are zero.
+
+    The graph is that of the former, if the caller has it.
+    """
     links = [link_of(out) for out in outs if out.node is not None]
     if not links:
         scheduler.last_decision = None  # There is nothing to decide, and what was is not of this Jacobian.
         return [[None] * len(sources) for _ in outs]
-    path = Path(links, [link_of(source) for source in sources])
+    path = Path(links, [link_of(source) for source in sources], graph)
     chunk = chunk_size or _chunk_size(path)
     cls = outs[0].plain if is_recorded else None
     sweeper = Sweeper(BatchedTensor, cls, lambda parts, axis: concat(parts, axis=axis), chunk)

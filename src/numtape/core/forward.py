@@ -37,6 +37,7 @@ def forward(
     cls: type[Value] | None = None,
     ends: Set[Link] = frozenset(),
     under: Underflow = "ignore",
+    records: Sequence[Record] | None = None,
 ) -> list[Any]:
     """Return the tangents of the targets, given those of some sources; None for a target that does not depend on them.
 
@@ -46,10 +47,11 @@ def forward(
         cls: the tensor class to run the rules on, so that they are recorded; None to run them on arrays.
         ends: records that are not computed from others here: they have the tangents of their seeds, or none.
         under: what is done where numbers become too small.
+        records: those between the sources and the targets, oldest first, if the caller has them.
     """
     oldest = oldest_of(link for link, _ in seeds)
-    records = graph_of(targets, ends, oldest)[0]
-    records.reverse()
+    if records is None:
+        records = graph_of(targets, ends, oldest)[0][::-1]
     tangents: Tangents = {}
     for link, tangent in seeds:
         tangents[link] = fit(tangent, link) if link not in tangents else tangents[link] + fit(tangent, link)

@@ -16,8 +16,9 @@ import numpy as np
 from .._typing import Underflow
 from ..errors import NotDifferentiableError
 from .batching import Batched
+from .context import Past
 from .forward import forward
-from .graph import collect, graph_of, oldest_of, way_of
+from .graph import Graph, graph_of, oldest_of, raise_streamed, way_of
 from .record import Link, Record
 from .reverse import reverse
 from .value import Value, array_of, wrap_seed
@@ -31,12 +32,20 @@ class Cut:
 
     links: tuple[Link, ...]
     width: int
+    #: How many records of the path are before it.
+    position: int
 
 
 class Path:
-    """The records through which targets depend on sources, oldest first, and what a sweep over them costs."""
+    """The records through which targets depend on sources, oldest first, and what a sweep over them costs.
 
-    def __init__(self, targets: Sequence[Link], sources: Sequence[Link]) -> None:
+    Args:
+        targets: what is differentiated.
+        sources: what by.
+        graph: that of the targets, if the caller has it.
+    """
+
+    def __init__(self, targets: Sequence[Link], sources: Sequence[Link], graph: Graph | None = None) -> None:
         self.targets = list(targets)
         self.sources = list(sources)
         self.outputs = sum(map(size_of, targets))
@@ -49,7 +58,12 @@ class Path:
         #: The elements of each value on a way from the sources, these among them.
         sizes = self._sizes = {link: size_of(link) for link in sources}
         last_reads, records = self._last_reads, self.records
-        for record in reversed(graph_of(targets, since=oldest_of(sources))[0]):
+        #: The graph of the targets; not all of it depends on the sources.
+        oldest = oldest_of(sources)
+        self.graph = graph or graph_of(targets, since=oldest)
+        for record in reversed(self.graph[0]):
+            if type(record.cell) is Past and record.index > oldest:
+                raise_streamed(record)
             number, needs = len(records), record.needs
             moved = []
             for link in record.inputs:
@@ -93,7 +107,7 @@ class Path:
         links = tuple(link for link in made if self._last_reads.get(link, -1) >= position)
         if any(isinstance(link.shape, list) for link in links):
             return None
-        return Cut(links, self.widths[position])
+        return Cut(links, self.widths[position], position)
 
     @functools.cached_property
     def narrowest(self) -> Cut:
@@ -135,34 +149,40 @@ class Sweeper:
         self,
         sources: Sequence[Link],
         targets: Sequence[Link],
-        are_independent: bool = False,
+        records: Sequence[Record],
         under: Underflow = "ignore",
         unit: float = 1.0,
     ) -> list[Any]:
         """Return for each target a matrix with a column for each element of the sources; None if unconnected.
 
-        Sources that are computed from one another can be taken as independent variables. All is times the `unit`.
+        The records are those between them, oldest first. All is times the `unit`.
         """
         count = sum(map(size_of, sources))
-        ends = {link for link in sources if type(link) is Record} if are_independent else frozenset()
         pieces = [_Pieces(self, 1, count) for _ in targets]
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
-            arrived = forward(self._seeds(sources, first, size, unit), targets, cls=self.cls, ends=ends, under=under)
+            seeds = self._seeds(sources, first, size, unit)
+            arrived = forward(seeds, targets, cls=self.cls, under=under, records=records)
             # Nothing of one chunk is held while the next is swept.
             for piece in reversed(pieces):
                 piece.put(arrived.pop(), first, size)
         return [piece.joined() for piece in pieces]
 
     def reverse(
-        self, targets: Sequence[Link], sources: Sequence[Link], under: Underflow = "ignore", unit: float = 1.0
+        self,
+        targets: Sequence[Link],
+        sources: Sequence[Link],
+        graph: Graph,
+        under: Underflow = "ignore",
+        unit: float = 1.0,
     ) -> list[Any]:
-        """Return for each source a matrix with a row for each element of the targets; None if unconnected."""
+        """Return for each source a matrix with a row for each element of the targets; None if unconnected.
+
+        The graph is that of the targets. All is times the `unit`.
+        """
         count = sum(map(size_of, targets))
         pieces = [_Pieces(self, 0, count) for _ in sources]
-        # One target is behind every chunk; of several, each chunk may be of others.
-        graph = graph_of(targets, since=oldest_of(sources)) if len(targets) == 1 else None
-        way = None if graph is None else way_of(graph, set(sources))
+        way = way_of(graph, set(sources))
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
             seeds = self._seeds(targets, first, size, unit)
@@ -233,7 +253,7 @@ class _Pieces:
 
 def by_forward(path: Path, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian, a tangent for each input."""
-    matrices = sweeper.forward(path.sources, path.targets)
+    matrices = sweeper.forward(path.sources, path.targets, path.records)
     if len(path.sources) == 1:
         return [[matrix] for matrix in matrices]
     return [[None if matrix is None else matrix[:, part] for part in _slices(path.sources)] for matrix in matrices]
@@ -241,7 +261,7 @@ def by_forward(path: Path, sweeper: Sweeper) -> Blocks:
 
 def by_reverse(path: Path, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian, a cotangent for each output."""
-    matrices = sweeper.reverse(path.targets, path.sources)
+    matrices = sweeper.reverse(path.targets, path.sources, path.graph)
     if len(path.targets) == 1:
         return [matrices]
     return [[None if matrix is None else matrix[part] for matrix in matrices] for part in _slices(path.targets)]
@@ -264,19 +284,21 @@ def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
         LostAtCut: if a half has elements that are infinite, or too small.
     """
     if not all(record.op.facts.is_linear_backward for record in path.records):
-        bent = next((record for record in collect(cut.links) if not record.op.facts.is_linear_backward), None)
+        before = path.records[: cut.position]
+        bent = next((record for record in before if not record.op.facts.is_linear_backward), None)
         if bent is not None:
             raise NotDifferentiableError(
                 f"{bent.op.name}: a mixed sweep multiplies by its pull function, which may not be linear; use "
                 "reverse mode."
             )
+    graph_before = path.records[: cut.position][::-1], path.graph[1]
     # What is too small in one half may have been made large by the other: then unit vectors must be larger.
     for exponent in (0, *_EXPONENTS.get(path.sources[0].dtype.char, ())):
         unit = 2.0**exponent
         underflows: list[str] = []
         with np.errstate(call=lambda kind, flag, seen=underflows: seen.append(kind)):
-            after = sweeper.forward(cut.links, path.targets, are_independent=True, under="call", unit=unit)
-            before = sweeper.reverse(cut.links, path.sources, under="call", unit=unit)
+            after = sweeper.forward(cut.links, path.targets, path.records[cut.position :], "call", unit)
+            before = sweeper.reverse(cut.links, path.sources, graph_before, "call", unit)
         if not _are_finite((*after, *before)):
             # An infinite derivative would meet zeros in the product, and spoil what a sweep keeps apart.
             raise LostAtCut("a derivative on one side of the cut is too large")
