@@ -89,9 +89,10 @@ def jacobian(
         is_recorded = stays_recorded(inputs, is_recorded, (*outs, *itertools.chain(*blocks)))
         rows = [inputs.results(_shaped(inputs, row, out, is_recorded)) for row, out in zip(blocks, outs, strict=True)]
         result = tree.unflatten(out_tree, rows)
-        aux = released(inputs, aux, is_recorded)
+        if has_aux:
+            result = (result, released(inputs, aux, is_recorded))
         inputs.release()
-        return (result, aux) if has_aux else result
+        return result
 
     return differentiated
 
@@ -140,9 +141,10 @@ def hessian(
             for row, gradient in zip(blocks, gradients, strict=True)
         ]
         result = inputs.results(rows)
-        aux = released(inputs, aux, is_recorded)
+        if has_aux:
+            result = (result, released(inputs, aux, is_recorded))
         inputs.release()
-        return (result, aux) if has_aux else result
+        return result
 
     return differentiated
 
@@ -359,9 +361,10 @@ def _shaped(inputs: Arguments, row: Sequence[Any], out: Value, is_recorded: bool
             results.append(as_tensor(block.reshape(shape), source, source.plain))  # type: ignore[attr-defined]
             continue
         # A block that is not a part of a larger matrix is nobody else's.
-        is_ours = block.base is None and block.dtype == source.dtype
-        with np.errstate(all="ignore"):  # As in the sweeps.
-            array = block.reshape(shape) if is_ours else np.array(block.reshape(shape), source.dtype)
+        array = block.reshape(shape)
+        if block.base is not None or block.dtype != source.dtype:
+            with np.errstate(all="ignore"):  # As in the sweeps.
+                array = np.array(array, source.dtype)
         if is_recorded or isinstance(leaf, Value):
             results.append(wrap(source.plain, array))
         else:

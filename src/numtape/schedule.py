@@ -7,7 +7,7 @@ its columns, its rows, or both.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .core.jacobian import Path
 from .errors import OperandError
@@ -16,8 +16,7 @@ from .scheduler_config import SchedulerConfig, SchedulingStrategy
 _FORWARD, _REVERSE, _MIXED = SchedulingStrategy.FORWARD, SchedulingStrategy.REVERSE, SchedulingStrategy.MIXED
 
 
-@dataclass(frozen=True)
-class Alternative:
+class Alternative(NamedTuple):
     """One way to compute a Jacobian: how many tangents and cotangents it carries, and its price in multiply-adds."""
 
     mode: SchedulingStrategy
@@ -37,8 +36,7 @@ class Alternative:
         return self.mode.value if self.width is None else f"{self.mode.value} (cut of {self.width})"
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """What a scheduler chose for one Jacobian, and why."""
 
     chosen: Alternative

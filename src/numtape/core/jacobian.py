@@ -8,8 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +25,7 @@ from .value import Value, array_of, wrap_seed
 Blocks = list[list[Any]]
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """Links through which every path from the sources to the targets leads, and how many elements they have."""
 
     links: tuple[Link, ...]
@@ -51,8 +49,7 @@ class Path:
         self.outputs = sum(map(size_of, targets))
         self.inputs = sum(map(size_of, sources))
         self.records: list[Record] = []
-        #: Multiply-adds that carry one tangent or cotangent all the way.
-        self.work = 0
+        work = 0
         #: The number of the last record that reads a value.
         self._last_reads: dict[Link, int] = {}
         #: The elements of each value on a way from the sources, these among them.
@@ -64,21 +61,23 @@ class Path:
         for record in reversed(self.graph[0]):
             if type(record.cell) is Past and record.index > oldest:
                 raise_streamed(record)
+            if record in sizes:  # A source.
+                continue
             number, needs = len(records), record.needs
-            moved = []
+            least = size = -1
             for link in record.inputs:
                 if needs & 1 and link in sizes:
-                    moved.append(link)
+                    if size < 0:
+                        size = size_of(record)
+                        least = max(record.flops, size)
+                    last_reads[link] = number
+                    work += max(least, sizes[link])
                 needs >>= 1
-            if not moved or record in sizes:
-                continue
-            for link in moved:
-                last_reads[link] = number
-            records.append(record)
-            size = sizes[record] = size_of(record)
-            least = max(record.flops, size)
-            for link in moved:
-                self.work += max(least, sizes[link])
+            if size >= 0:
+                records.append(record)
+                sizes[record] = size
+        #: Multiply-adds that carry one tangent or cotangent all the way.
+        self.work = work
         # Targets are alive to the end.
         self._last_reads.update(dict.fromkeys(targets, len(self.records)))
 
@@ -88,18 +87,14 @@ class Path:
 
         The values alive at one time are a cut. Each tangent or cotangent of a sweep takes as much memory.
         """
-        ends: list[int] = [0] * len(self.records)
-        sizes = self._sizes
-        for link, last in self._last_reads.items():
-            if last < len(ends):
-                ends[last] += sizes[link]
-        width = self.inputs - sum(sizes[link] for link in self.sources if link not in self._last_reads)
-        widths = [width]
-        for record, ended in zip(self.records, ends, strict=True):
-            # What is read on the way to other sources alone is no part of a cut.
-            width += (sizes[record] if record in self._last_reads else 0) - ended
-            widths.append(width)
-        return widths
+        sizes, last_reads, count = self._sizes, self._last_reads, len(self.records)
+        # What is read on the way to other sources alone is no part of a cut.
+        changes = [sizes[record] if record in last_reads else 0 for record in self.records]
+        for link, last in last_reads.items():
+            if last < count:
+                changes[last] -= sizes[link]
+        first = self.inputs - sum(sizes[link] for link in self.sources if link not in last_reads)
+        return list(itertools.accumulate(changes, initial=first))
 
     def cut(self, position: int) -> Cut | None:
         """Return the values that are alive after `position` records; None amid the outputs of one op."""
