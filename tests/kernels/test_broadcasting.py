@@ -15,8 +15,19 @@ from numtape.kernels.broadcasting import in_long_rows
 RNG = np.random.default_rng(0)
 BY_COLUMNS = [((200, 1, 3), (150, 3)), ((200, 3), (150, 1, 3)), ((4, 50, 1, 2), (4, 1, 90, 2)), ((300, 1, 4), (300, 4))]
 UNBUFFERED = [((500, 1), (300,)), ((500, 300), (500, 1)), ((60, 1, 200), (60, 200, 1)), ((300, 1, 1), (300, 1))]
-AS_NUMPY = [
+REPEATED = [
     ((1000, 1, 20), (25, 20)),
+    ((25, 20), (1000, 1, 20)),
+    ((4, 50, 1, 16), (25, 16)),
+    ((6000, 8), (8,)),
+    ((1, 99), (400, 99)),
+    ((1000, 1, 5), (1, 25, 5)),
+]
+AS_NUMPY = [
+    ((9000, 1, 10), (1, 10)),
+    ((50, 1, 20), (50, 25, 20)),
+    ((8, 50, 1, 16), (8, 1, 25, 16)),
+    ((60, 1, 2, 5), (70, 2, 5)),
     ((60, 1, 2, 3), (70, 2, 3)),
     ((60, 1, 3, 1), (1, 70, 1, 2)),
     ((0, 1, 3), (9000, 3)),
@@ -35,7 +46,7 @@ def pair(a_shape, b_shape):
     return RNG.normal(size=a_shape), RNG.normal(size=b_shape)
 
 
-@pytest.mark.parametrize("shapes", [*BY_COLUMNS, *UNBUFFERED, *AS_NUMPY], ids=str)
+@pytest.mark.parametrize("shapes", [*BY_COLUMNS, *REPEATED, *UNBUFFERED, *AS_NUMPY], ids=str)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_numbers_and_layout_are_numpys(shapes, function):
     a, b = pair(*shapes)
@@ -49,14 +60,15 @@ def test_numbers_and_layout_are_numpys(shapes, function):
     ):
         with np.errstate(all="ignore"):
             out, expected = in_long_rows(function, (x, y), {}), function(x, y)
-        assert (out.dtype, out.strides) == (expected.dtype, expected.strides)
+        assert (out.dtype, out.strides, out.base) == (expected.dtype, expected.strides, None)
         np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize("shapes", [*BY_COLUMNS, *UNBUFFERED], ids=str)
+@pytest.mark.parametrize("shapes", [*BY_COLUMNS, *REPEATED, *UNBUFFERED], ids=str)
 def test_these_are_computed_in_another_way(shapes):
-    plan = broadcasting._plan(*shapes)
-    assert plan.by_columns == (shapes in BY_COLUMNS)
+    how = broadcasting._plan(*shapes).compute.__name__.removeprefix("_")
+    expected = "by_columns" if shapes in BY_COLUMNS else "by_repeated" if shapes in REPEATED else "with_small_buffer"
+    assert how.startswith(expected)
 
 
 @pytest.mark.parametrize("shapes", AS_NUMPY, ids=str)
@@ -64,7 +76,7 @@ def test_these_are_left_to_numpy(shapes):
     assert broadcasting._plan(*shapes) is None
 
 
-@pytest.mark.parametrize("shapes", [*BY_COLUMNS, *UNBUFFERED], ids=str)
+@pytest.mark.parametrize("shapes", [*BY_COLUMNS, *REPEATED, *UNBUFFERED], ids=str)
 def test_derivatives(shapes):
     a, b = pair(*shapes)
     weights = RNG.normal(size=np.broadcast_shapes(*shapes))
@@ -80,8 +92,13 @@ def test_derivatives(shapes):
 def test_every_path_takes_it(monkeypatch):
     a, b = pair((200, 1, 3), (150, 3))
     seen = []
-    by_columns = broadcasting._by_columns
-    monkeypatch.setattr(broadcasting, "_by_columns", lambda *args: seen.append(1) or by_columns(*args))
+    plan = broadcasting._plan(a.shape, b.shape)
+
+    def compute(*args):
+        seen.append(1)
+        return plan.compute(*args)
+
+    monkeypatch.setattr(broadcasting, "_plan", lambda *shapes: plan._replace(compute=compute))
     x, y = nt.tensor(a), nt.tensor(b)
     for difference in (lambda: x - y, lambda: x - b, lambda: nt.sub(a, b)):
         difference()

@@ -1,9 +1,11 @@
 """NumPy's functions of operands that are repeated along each other's axes, as in ``x[:, None, :] - y``.
 
-NumPy calls its inner loop for each row of the result. Two things make that slow, and are done in another way here, with
-the same bits in the same order of memory:
+NumPy calls its inner loop for each row of the result. Three things make that slow, and are done in another way here,
+with the same bits in the same order of memory:
 
 - Rows of two to four numbers, as coordinates are: each coordinate is computed for all points at once.
+- Rows of up to 100 numbers, if one operand is a stack of rows that each row of the other one meets: the latter are
+  repeated first, and are the result then. So a row is as long as the whole stack.
 - Rows of up to 8,192 numbers, if one operand has the same number all along a row: NumPy gathers several rows in a
   buffer, which copies them all. The buffer is made small for these.
 """
@@ -23,7 +25,7 @@ from .._typing import NDArray, Shape
 LEAST_OPERANDS = 512
 #: Up to so many numbers are taken one by one, ...
 _FEW = 4
-#: ... and rows of so many are not gathered.
+#: ... and rows of so many are neither repeated nor gathered.
 _LONG = 100
 #: Elements of a result that pay for it.
 LEAST_RESULT = 1 << 15
@@ -36,8 +38,10 @@ _float32, _float64 = np.dtype(np.float32), np.dtype(np.float64)
 
 class _Plan(NamedTuple):
     shape: Shape
-    #: Whether each number of a row is computed for all rows at once; otherwise the buffer is small.
-    by_columns: bool
+    #: How to compute the result: see `_plan`.
+    compute: Callable[[Any, NDArray, NDArray, Shape], Any]
+    #: Whether that is only for operands that lie in C order.
+    wants_order: bool = True
 
 
 def in_long_rows(function: Callable[..., Any], arrays: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -63,12 +67,9 @@ def in_long_rows(function: Callable[..., Any], arrays: Sequence[Any], params: di
         or (plan := _plan(shape, other)) is None
     ):
         return function(a, b, **params)
-    if not plan.by_columns:
-        # In a context of its own, so that no interrupt leaves the buffer small for others.
-        return contextvars.copy_context().run(_unbuffered, function, a, b)
-    if a.flags.c_contiguous and b.flags.c_contiguous:
-        return _by_columns(function, a, b, plan.shape)
-    return function(a, b)
+    if plan.wants_order and not (a.flags.c_contiguous and b.flags.c_contiguous):
+        return function(a, b)
+    return plan.compute(function, a, b, plan.shape)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -88,9 +89,17 @@ def _plan(a: Shape, b: Shape) -> _Plan | None:
     repeats = axes[0][1]
     row = math.prod(n for n, _ in itertools.takewhile(lambda axis: axis[1] == repeats, axes))
     is_outer = math.prod(shape) >= 4 * max(sizes)
-    if is_outer and row == shape[-1] <= _FEW and not any(repeats):
-        return _Plan(shape, by_columns=True)
-    return _Plan(shape, by_columns=False) if row >= _LONG and any(repeats) else None
+    if any(repeats):
+        return _Plan(shape, _with_small_buffer, wants_order=False) if row >= _LONG else None
+    if is_outer and row == shape[-1] <= _FEW:
+        return _Plan(shape, _by_columns)
+    if row == shape[-1] and _FEW < row < _LONG and shape[-2] > 1:
+        stack = math.prod(shape[-2:])
+        if a[-2] == 1 and sizes[1] == stack:
+            return _Plan(shape, _by_repeated_first)
+        if b[-2] == 1 and sizes[0] == stack:
+            return _Plan(shape, _by_repeated_second)
+    return None
 
 
 def _by_columns(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
@@ -98,6 +107,30 @@ def _by_columns(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
     for i in range(shape[-1]):
         function(a[..., i], b[..., i], out=out[..., i])
     return out
+
+
+def _by_repeated_first(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
+    return _by_repeated(a, shape, function, lambda rows, out: function(rows, b.reshape(1, -1), out=out))
+
+
+def _by_repeated_second(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
+    return _by_repeated(b, shape, function, lambda rows, out: function(a.reshape(1, -1), rows, out=out))
+
+
+def _by_repeated(x: NDArray, shape: Shape, function: Any, compute: Callable[[NDArray, NDArray], Any]) -> NDArray:
+    """Compute a result from the rows of an operand, each repeated for all rows of a stack, and from that."""
+    times, length = shape[-2:]
+    rows = x.reshape(-1, length).repeat(times, axis=0)
+    dtype = function.resolve_dtypes((x.dtype, x.dtype, None))[-1]
+    out = rows if dtype is x.dtype else np.empty(rows.shape, dtype)
+    compute(rows.reshape(-1, times * length), out.reshape(-1, times * length))
+    out.resize(shape, refcheck=False)  # In place, as it is as large: a view would not own its memory.
+    return out
+
+
+def _with_small_buffer(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
+    # In a context of its own, so that no interrupt leaves the buffer small for others.
+    return contextvars.copy_context().run(_unbuffered, function, a, b)
 
 
 def _unbuffered(function: Any, a: NDArray, b: NDArray) -> Any:

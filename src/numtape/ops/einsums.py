@@ -280,14 +280,20 @@ def _product(a_labels: str, a: NDArray, b_labels: str, b: NDArray, kept: set[str
     """Multiply two terms as a stack of matrices, which BLAS does, and sum over the labels that are not kept.
 
     If the result has the labels of `output`, it is laid out in their order, as far as a matrix product can. Where it
-    cannot, what lies side by side is as long as possible.
+    cannot, BLAS reads the larger term as it lies.
     """
     a_labels, a = _summed(a_labels, a, kept.union(b_labels))
     b_labels, b = _summed(b_labels, b, kept.union(a_labels))
     stack = [x for x in a_labels if x in b_labels and x in kept]
     lengths = {**dict(zip(a_labels, a.shape, strict=True)), **dict(zip(b_labels, b.shape, strict=True))}
-    is_in_order = output.startswith("".join(stack))
-    if output[-1:] in set(a_labels) - set(b_labels) if is_in_order else a.size > b.size:
+    if output.startswith("".join(stack)):
+        is_swapped = output[-1:] in set(a_labels) - set(b_labels)
+    else:
+        # On the left of a product, what is summed over lies side by side, and on the right what is not.
+        larger = a_labels if a.size > b.size else b_labels
+        is_left = larger[-1] in a_labels and larger[-1] in b_labels and larger[-1] not in kept
+        is_swapped = (larger is a_labels) != is_left
+    if is_swapped:
         a_labels, a, b_labels, b = b_labels, b, a_labels, a
     summed = [x for x in a_labels if x in b_labels and x not in kept]
     rows = [x for x in a_labels if x not in b_labels]
