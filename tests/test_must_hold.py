@@ -3,6 +3,7 @@
 import contextvars
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -335,3 +336,13 @@ def test_an_error_of_an_op_leaves_nothing_behind_with_the_collector_off(fail):
         assert live_records() == before
     finally:
         gc.enable()
+
+
+def test_a_freed_record_does_not_hold_what_a_small_operand_is_a_view_of():
+    x = nt.tensor(np.ones(4), requires_grad=True)
+    large = np.ones((500, 500))
+    gone = weakref.ref(large)
+    loss = (large[0, :4] * x).sum()
+    loss.backward()
+    del large
+    assert gone() is None

@@ -280,3 +280,32 @@ def test_writes_to_an_argument_are_differentiated(gradient):
     """The gradient is by the argument as it was given, not by what the function has made of it."""
     x = nt.tensor([0.5, 1.5, 2.5], dtype="float64", requires_grad=True)
     np.testing.assert_allclose(gradient(x * 1.0).numpy(), 8.0 * x.numpy())
+
+
+@pytest.mark.parametrize(
+    "aux_of",
+    [
+        lambda f, x: nt.value_and_grad(f, has_aux=True)(x)[0][1],
+        lambda f, x: nt.grad(f, has_aux=True)(x)[1],
+        lambda f, x: nt.hessian(f, has_aux=True)(x)[1],
+        lambda f, x: nt.jacobian(f, has_aux=True)(x)[1],
+    ],
+)
+@pytest.mark.parametrize("part", [lambda x: x, lambda x: x[:2], lambda x: x.reshape(3, 1), lambda x: x * 1.0])
+@pytest.mark.parametrize("make", [np.asarray, nt.tensor])
+def test_what_a_transform_returns_is_not_in_the_memory_of_an_argument(aux_of, part, make):
+    x = make(np.array([1.0, 2.0, 3.0]))
+    w = leaf(1.0, 1.0, 1.0)
+    loss = (w * x).sum()
+    aux = aux_of(lambda x: ((x * x).sum(), part(x)), x)
+    aux[...] = 100.0
+    assert x.tolist() == [1.0, 2.0, 3.0]
+    loss.backward()
+    assert w.grad.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_the_value_of_value_and_grad_is_not_in_the_memory_of_an_argument():
+    x = nt.tensor(np.array(2.0))
+    value, _ = nt.value_and_grad(lambda x: x)(x)
+    value += 5.0
+    assert x.item() == 2.0

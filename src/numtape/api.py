@@ -89,7 +89,7 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
         gradients = inputs.results(found_gradients)
         value = out
         if not is_recorded:
-            value = wrap(out.plain, out.array) if inputs.has_tensors else out.array.item()
+            value = wrap(out.plain, out.array.copy()) if inputs.has_tensors else out.array.item()
         if has_aux:
             value = (value, released(inputs, aux, is_recorded))
         inputs.release()

@@ -233,6 +233,7 @@ def released(inputs: Arguments, aux: Any, is_recorded: bool, copies: bool = Fals
     if is_recorded:
         return aux
     own = set(inputs.links)
+    given = [source.array for source in inputs.tensors if not isinstance(source, Lifted)]
     keeps_graphs = current().grad and not is_alone
 
     def release(leaf: Any) -> Any:
@@ -243,7 +244,9 @@ def released(inputs: Arguments, aux: Any, is_recorded: bool, copies: bool = Fals
             return leaf
         if keeps_graphs and depends_on_others(inputs, [leaf]):
             return leaf
-        return wrap(leaf.plain, leaf.array.copy() if copies or is_ours else leaf.array)
+        # What is in the memory of an argument is copied: nobody would notice writes to it.
+        is_theirs = any(np.may_share_memory(leaf.array, array) for array in given)
+        return wrap(leaf.plain, leaf.array.copy() if copies or is_theirs else leaf.array)
 
     leaves = tree.leaves(aux)
     values = list(map(release, leaves))

@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -183,3 +184,14 @@ def test_numbers_among_the_operands():
 def test_shapes_that_do_not_broadcast_are_named_as_given():
     with pytest.raises(ShapeError, match=r"sub: a has shape \(200, 1, 3\) and b has shape \(150, 4\)"):
         nt.tensor(np.ones((200, 1, 3))) - nt.tensor(np.ones((150, 4)))
+
+
+def test_a_comparison_takes_no_more_memory_than_its_result():
+    a, b = pair((400, 1, 20), (400, 20))
+    tracemalloc.start()
+    try:
+        result = in_long_rows(np.less, (a, b), {})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.1 * result.nbytes

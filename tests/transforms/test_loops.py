@@ -507,8 +507,8 @@ def test_other_parameters_are_named():
         y.sum().backward()
     assert str(caught.value) == (
         "checkpoint_loop: step 7 of test_other_parameters_are_named.<locals>.step ran other ops, or on other shapes, "
-        "or with other parameters, when it ran again for the backward. A step must depend on its state, its number and "
-        "what does not change; keep what changes in the state."
+        "or with other parameters, or with other tensors of its own, when it ran again for the backward. A step must "
+        "depend on its state, its number and what does not change; keep what changes in the state."
     )
 
 

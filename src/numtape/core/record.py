@@ -153,6 +153,8 @@ class Gone:
         # What was computed may have to be explained later, and a small operand weighs little more than the record.
         array = operand.array if isinstance(operand, Value) else operand
         is_small = operand is None or array.nbytes <= _SMALL_BYTES
+        if is_small and type(operand) is np.ndarray and operand.base is not None:
+            operand = operand.copy()  # A view would hold what it is of.
         self._operand = operand if is_small else weakref.ref(operand)
 
     @property

@@ -211,7 +211,7 @@ def reverse(
 
 
 def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
-    """Return the cotangents that one record passes to its inputs; None for those that were not tracked."""
+    """Return the cotangents that one record passes to its inputs; None for those that were not tracked, or get none."""
     op = record.op
     if op is PICK:
         assert record.params is not None
@@ -231,7 +231,7 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
             cotangent = joint[position]
         else:
             cotangent = rule.run(g, record, reader, position)
-        produced.append(fit(cotangent, link))
+        produced.append(None if cotangent is None else fit(cotangent, link))
     return produced
 
 

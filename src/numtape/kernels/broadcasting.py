@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._typing import NDArray, Shape
+from .._typing import Dtype, NDArray, Shape
 
 #: Operands that have fewer elements together are left to NumPy.
 LEAST_OPERANDS = 512
@@ -29,6 +29,8 @@ _FEW = 4
 _LONG = 100
 #: Elements of a result that pay for it.
 LEAST_RESULT = 1 << 15
+#: Up to so many are repeated: what does not fit into a cache takes as long in any way.
+_MOST_REPEATED = 1 << 22
 #: Elements of the smallest buffer that NumPy can do with.
 _SMALL_BUFFER = 16
 
@@ -93,7 +95,7 @@ def _plan(a: Shape, b: Shape) -> _Plan | None:
         return _Plan(shape, _with_small_buffer, wants_order=False) if row >= _LONG else None
     if is_outer and row == shape[-1] <= _FEW:
         return _Plan(shape, _by_columns)
-    if row == shape[-1] and _FEW < row < _LONG and shape[-2] > 1:
+    if row == shape[-1] and _FEW < row < _LONG and shape[-2] > 1 and math.prod(shape) <= _MOST_REPEATED:
         stack = math.prod(shape[-2:])
         if a[-2] == 1 and sizes[1] == stack:
             return _Plan(shape, _by_repeated_first)
@@ -110,22 +112,28 @@ def _by_columns(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
 
 
 def _by_repeated_first(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
-    return _by_repeated(a, shape, function, lambda rows, out: function(rows, b.reshape(1, -1), out=out))
+    if not _keeps_dtype(function, a.dtype):
+        return function(a, b)
+    out = a.reshape(-1, shape[-1]).repeat(shape[-2], axis=0)
+    rows = out.reshape(-1, b.size)
+    function(rows, b.reshape(1, -1), out=rows)
+    out.resize(shape, refcheck=False)  # In place, as it is as large: a view would not own its memory.
+    return out
 
 
 def _by_repeated_second(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
-    return _by_repeated(b, shape, function, lambda rows, out: function(a.reshape(1, -1), rows, out=out))
-
-
-def _by_repeated(x: NDArray, shape: Shape, function: Any, compute: Callable[[NDArray, NDArray], Any]) -> NDArray:
-    """Compute a result from the rows of an operand, each repeated for all rows of a stack, and from that."""
-    times, length = shape[-2:]
-    rows = x.reshape(-1, length).repeat(times, axis=0)
-    dtype = function.resolve_dtypes((x.dtype, x.dtype, None))[-1]
-    out = rows if dtype is x.dtype else np.empty(rows.shape, dtype)
-    compute(rows.reshape(-1, times * length), out.reshape(-1, times * length))
-    out.resize(shape, refcheck=False)  # In place, as it is as large: a view would not own its memory.
+    if not _keeps_dtype(function, b.dtype):
+        return function(a, b)
+    out = b.reshape(-1, shape[-1]).repeat(shape[-2], axis=0)
+    rows = out.reshape(-1, a.size)
+    function(a.reshape(1, -1), rows, out=rows)
+    out.resize(shape, refcheck=False)
     return out
+
+
+def _keeps_dtype(function: Any, dtype: Dtype) -> bool:
+    """Say whether the result can take the place of an operand."""
+    return function.resolve_dtypes((dtype, dtype, None))[-1] is dtype
 
 
 def _with_small_buffer(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:

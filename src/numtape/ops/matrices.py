@@ -309,6 +309,7 @@ def inner(a: Array, b: Array) -> Array:
     if len(b_shape) == 1:
         return matmul(a, b)
     if len(b_shape) == 2:
+        a, b = as_arrays(a, b)
         return matmul(a, b.swapaxes(0, 1))
     return tensordot(a, b, axes=(len(a_shape) - 1, len(b_shape) - 1))
 

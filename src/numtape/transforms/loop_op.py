@@ -39,14 +39,12 @@ def _loop(operands: tuple[NDArray, ...], /, *, loop: "Loop") -> Any:
 
 
 def _pull(g: Any, operands: tuple[Any, ...], loop: "Loop") -> list[Any]:
-    """Return the cotangents of the first state and of captured tensors."""
+    """Return the cotangents of the first state and of captured tensors; None where nothing leads to one."""
     moved = list(g) if isinstance(g, tuple) else [g]
     if is_recorded((g, *operands)):
-        found = _pull_recorded(moved, operands, loop)
-    else:
-        with loop.replaying() as strangers, loop.as_first():
-            found = loop.pull(moved, strangers)
-    return [np.zeros(x.shape, x.dtype) if part is None else part for part, x in zip(found, operands, strict=True)]
+        return _pull_recorded(moved, operands, loop)
+    with loop.replaying() as strangers, loop.as_first():
+        return loop.pull(moved, strangers)
 
 
 def _pull_recorded(moved: list[Any], operands: tuple[Any, ...], loop: "Loop") -> list[Any]:
@@ -96,7 +94,11 @@ class StandIns:
 
     def _start_with(self, part: Any) -> Any:
         if isinstance(part, Value) and part.node is not None:
-            return clone(part)
+            own = clone(part)
+            if isinstance(part, Lifted) or part.array.flags.c_contiguous:
+                return own
+            own.array = part.array.copy(order="K")  # BLAS goes by how it lies, to the last bit.
+            return own
         own = tracked(part)
         if isinstance(own, Value) and own.node is not None:
             self._leaves.append(own)

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import tree
+from ..core.apply import COPY, new_record
 from ..core.binomial import best_step, reach
+from ..core.context import current
 from ..core.record import describe_site
 from ..core.stream import Stream, thread_stream
-from ..core.value import Value, array_of, wrap
+from ..core.value import LEAF, Value, array_of, wrap
 from ..core.write import version_of
 from ..dtypes import is_float
 from ..errors import ArgumentError, OperandError, OverwrittenError
@@ -116,6 +118,18 @@ def tracked(state: Any) -> Any:
         return made
 
     return tree.map(track, state)
+
+
+#: Stands behind what has left a step: somebody wants its gradient.
+_BEFORE = wrap(Tensor, np.zeros(()))
+_BEFORE.requires_grad = True
+
+
+def end_leaves(state: Any) -> None:
+    """Let what a step began with be a result of the step, which ends: whoever uses it later is told so."""
+    for leaf in tensors_of(state):
+        if leaf.node is LEAF:
+            leaf.node = new_record(COPY, (_BEFORE,), None, 1, None, leaf.shape, leaf.dtype, current())
 
 
 def snapshot(state: Any, number: int, streams: Iterable[Stream]) -> Snapshot:

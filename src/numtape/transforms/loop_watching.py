@@ -3,7 +3,7 @@
 import gc
 import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from .. import tree
@@ -253,6 +253,10 @@ def _raise_strange(value: Value) -> NoReturn:
     )
 
 
+def _is_linked(value: Any) -> bool:
+    return isinstance(value, Value) and value.node is not None
+
+
 class Watcher(Scope):
     """Notes what a step does: its ops, shapes and parameters, and the tensors that it takes from outside."""
 
@@ -261,18 +265,23 @@ class Watcher(Scope):
     def __init__(self, start: Any, outside: Captured | Strangers, number: int, verify: bool) -> None:
         outside.start_step(number)
         self.outside = outside
-        #: Numbers that tell ops, shapes and parameters, and which tracked tensors from outside they take.
+        #: Numbers that tell ops, shapes, parameters and what is linked to what, and which tracked tensors from outside
+        #: are taken.
         self.trace = 0
         self.taken = 0
-        #: What tells the constants from outside that the step takes, and those of them that it has not made itself.
-        #: When it runs again, the latter must be among all that it takes then; of its own there may be any.
-        self.constants: set[int] = set()
+        #: What tells the constants from outside that the step takes, in order, and those of them that it has not made
+        #: itself. When it runs again, the latter must be among all that it takes then, in their order; of its own there
+        #: may be any.
+        self.constants: dict[int, None] = {}
         self.shared: set[int] = set()
-        #: One that tells the values that records are of, if these are to be compared. What rules read is among them, or
-        #: follows from them: so no value matters to a derivative that is not told here, however a step comes to it.
+        #: One that tells the values that rules read, or that these follow from, if they are to be compared: so no value
+        #: matters to a derivative that is not told here, however a step comes to it.
         self.values = 0
         self.verify = verify
         self.inside: set[Any] = {link_of(leaf) for leaf in tree.leaves(start) if isinstance(leaf, Value)}
+        #: Numbers of the parts of the state, below 0, and of the step's records.
+        parts = enumerate(tree.leaves(start), 1)
+        self._numbers: dict[Any, int] = {link_of(part): -number for number, part in parts if _is_linked(part)}
         #: By the ids of constants that the step has computed: these, the tensors from outside that are behind each, and
         #: whether it follows from shared ones alone. Then it is told by what it holds, as one that was found is.
         self._behind: dict[int, tuple[Value, dict[int, Value], bool]] = {}
@@ -285,11 +294,20 @@ class Watcher(Scope):
         self.trace = zlib.crc32(f"{record.op.name}{record.shape}{record.dtype}".encode(), self.trace)
         if record.params:
             self.trace = checksum(record.params, self.trace)
+        self.link(operands)
+        self._numbers[record] = len(self._numbers) + 1
         for operand in operands:
             if isinstance(operand, Value):
                 self.see(operand)
         if self.verify:
-            self.values = checksum(operands, self.values)
+            positions, reads_out = record.op.kept(record.needs)
+            is_all = positions is None or reads_out  # A result follows from all operands.
+            self.values = checksum(operands if is_all else [operands[i] for i in positions or ()], self.values)
+
+    def link(self, values: Iterable[Any]) -> None:
+        """Add to the trace which parts of the state, or results of the step, tensors are that it uses or returns."""
+        numbers = [self._numbers.get(link_of(value), 0) if _is_linked(value) else 0 for value in values]
+        self.trace = zlib.crc32(repr(numbers).encode(), self.trace)
 
     def on_loop(self, outside: Captured, traces: bytes, values: bytes) -> None:
         """Take what the steps of a loop inside of the step have done, and what constants they took, for its own."""
@@ -349,7 +367,7 @@ class Watcher(Scope):
     def _tell(self, value: Value, is_shared: bool) -> None:
         """Note what a constant holds that is from outside, or follows from such ones alone."""
         held = self.outside.print_of(value)
-        self.constants.add(held)
+        self.constants[held] = None
         if is_shared:
             self.shared.add(held)
 

@@ -30,6 +30,7 @@ from .loop_states import (
     check_state,
     checksum,
     detached,
+    end_leaves,
     enough,
     snapshot,
     tensors_of,
@@ -95,6 +96,10 @@ class Loop:
     ) -> None:
         if (n is None) == (until is None):
             raise ArgumentError("checkpoint_loop: give n, the number of steps, or until, which says when to stop.")
+        if until is not None and not callable(until):
+            raise ArgumentError(
+                f"checkpoint_loop: until is {until!r}; it must be a function of the state. A number of steps is n."
+            )
         if n is not None and not is_count(n, 0):
             raise ArgumentError(f"checkpoint_loop: n is {n!r}; it must be a number of steps.")
         if snapshots is not None and not is_count(snapshots):
@@ -111,10 +116,12 @@ class Loop:
         self.length = n
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
         self.kept: list[Snapshot] = []
-        #: For each step, numbers that tell its ops, shapes and parameters, and which tracked tensors from outside these
-        #: take; what tells the constants that it shares with others; with `verify`, a number that tells its values.
+        #: For each step, numbers that tell its ops, shapes, parameters and links, and which tracked tensors from
+        #: outside these take; what tells its constants, and those that it shares with others; with `verify`, a number
+        #: that tells its values.
         self.traces = numbers("L")
         self.taken = numbers("L")
+        self.constants: list[tuple[int, ...]] = []
         self.shared: list[frozenset[int]] = []
         self.values = numbers("L")
         #: The tensors that steps take from outside, and those of them that get gradients.
@@ -218,7 +225,7 @@ class Loop:
         # What is inside concerns those around no more than what is inside of an op.
         scopes = tuple(scope for scope in current().scopes if not scope.skips_loops)
         tapes = (tape,) if self.is_on_tape else ()
-        same: dict[frozenset[int], frozenset[int]] = {}  # Most steps share what others do.
+        same: dict[Any, Any] = {}  # Most steps take what others do.
         surroundings = entered(context=context, tapes=tapes, watch_all=self.watches_all, scopes=scopes)
         with surroundings, effects() as seen:
             self.streams = seen.drawn
@@ -229,18 +236,21 @@ class Loop:
                     self.kept.append(snapshot(state, number, self.streams))
                 context.cell = tape.cell = Cell(_STEP)
                 tape.cells = [tape.cell]
-                watcher, after = self._watch(tracked(state), number, self.outside)
+                start = tracked(state)
+                watcher, after = self._watch(start, number, self.outside)
                 state = detached(after)
+                end_leaves(start)
                 self.traces.append(watcher.trace)
                 self.taken.append(watcher.taken)
-                shared = frozenset(watcher.shared)
+                constants, shared = tuple(watcher.constants), frozenset(watcher.shared)
+                self.constants.append(same.setdefault(constants, constants))
                 self.shared.append(same.setdefault(shared, shared))
                 if self.verify:
                     self.values.append(checksum(state, watcher.values))
                 number += 1
                 tape.start_segment()
                 context.cell.kill()
-                del watcher, after  # What the step made for itself ends with it.
+                del start, watcher, after  # What the step made for itself ends with it.
         for _, look in self.outside.constants():
             if look.is_direct:  # What outlives the loop is not the step's own.
                 self.shared[look.step] |= {look.print}
@@ -255,6 +265,7 @@ class Loop:
         """
         with Watcher(start, outside, number, self.verify) as watcher:
             after = self.call(start, number)
+        watcher.link(tensors_of(after))
         for value in tensors_of(after):  # What is passed on without an op is captured as well.
             watcher.see(value)
         return watcher, after
@@ -401,16 +412,21 @@ class Loop:
             moved = pushed([*seeds, *always], after, set(sources))
         return moved, state
 
+    def _finds_shared(self, number: int, watcher: Watcher) -> bool:
+        """Say whether a step that ran again took the constants that it shares with others, in their order."""
+        again = iter(watcher.constants)
+        return all(each in again for each in self.constants[number] if each in self.shared[number])
+
     def _compare(self, number: int, state: Any, watcher: Watcher) -> None:
         """Raise if a step that ran again did something else."""
         name = self._name
         if watcher.trace != self.traces[number]:
             raise GradientError(
                 f"checkpoint_loop: step {number} of {name} ran other ops, or on other shapes, or with other "
-                "parameters, when it ran again for the backward. A step must depend on its state, its number and what "
-                "does not change; keep what changes in the state."
+                "parameters, or with other tensors of its own, when it ran again for the backward. A step must depend "
+                "on its state, its number and what does not change; keep what changes in the state."
             )
-        if watcher.taken != self.taken[number] or not self.shared[number] <= watcher.constants:
+        if watcher.taken != self.taken[number] or not self._finds_shared(number, watcher):
             watcher.outside.check()
             raise GradientError(
                 f"checkpoint_loop: step {number} of {name} took other tensors from outside when it ran again for the "
