@@ -1915,6 +1915,31 @@ def missing_operand_of_matmul():
     nt.matmul(nt.ones(2, 2))
 
 
+@misuse(
+    errors.OperandError,
+    "an operand, [[1.0, 2.0], [3.0]], makes no array (setting an array element with a sequence. The requested array "
+    "has an inhomogeneous shape after 1 dimensions. The detected shape was (2,) + inhomogeneous part.).",
+)
+def rows_of_different_lengths():
+    nt.dot(nt.ones(2), [[1.0, 2.0], [3.0]])
+
+
+@misuse(
+    errors.OperandError,
+    "grad: argument 0 is an integer that no float64 holds (int too large to convert to float).",
+)
+def integer_beyond_floats():
+    nt.grad(lambda x: x * x)(10**400)
+
+
+@misuse(
+    errors.ArgumentError,
+    "checkpoint_loop: until is 5; it must be a function of the state. A number of steps is n.",
+)
+def number_for_until():
+    nt.checkpoint_loop(lambda s: s, nt.ones(2), until=5)
+
+
 @misuse(errors.ArgumentError, "mse_loss: reduction is 'avg'; it must be 'mean', 'sum' or 'none'.")
 def unknown_reduction():
     nt.mse_loss(nt.ones(2), nt.ones(2), reduction="avg")

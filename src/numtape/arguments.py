@@ -158,7 +158,10 @@ def _as_source(leaf: Any, place: _Place) -> Any:
     if isinstance(leaf, np.ndarray):
         array = leaf if type(leaf) is np.ndarray and leaf.dtype.isnative else plain_array(_described(place), leaf)
     else:
-        array = np.asarray(leaf, np.float64) if isinstance(leaf, _PYTHONS_NUMBERS) else np.asarray(leaf)
+        try:
+            array = np.asarray(leaf, np.float64) if isinstance(leaf, _PYTHONS_NUMBERS) else np.asarray(leaf)
+        except OverflowError as error:
+            raise OperandError(f"{_described(place)} is an integer that no float64 holds ({error}).") from error
     _check_float(array.dtype, place)
     return _source(Tensor, array, None)
 

@@ -49,3 +49,9 @@ def test_second_derivatives_of_a_quadratic_form_are_exact():
     by_matrix = nt.grad(lambda a: (slope(nt.tensor(x), a) * u).sum())(matrix)
     assert np.allclose(by_matrix, np.outer(u, x) + np.outer(x, u), rtol=1e-14, atol=1e-14)
     assert np.allclose(nt.hessian(lambda x: x @ (matrix @ x))(x), matrix + matrix.T, rtol=1e-14, atol=1e-14)
+
+
+def test_inner_takes_lists_on_either_side():
+    rows = [[1.0, 2.0], [3.0, 4.0]]
+    for a, b in ((nt.tensor(rows), rows), (rows, nt.tensor(rows))):
+        assert nt.inner(a, b).tolist() == [[5.0, 11.0], [11.0, 25.0]]

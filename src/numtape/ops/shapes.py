@@ -10,6 +10,7 @@ from .._typing import Array, Shape
 from ..core.binding import as_integer
 from ..core.declare import composed, face_of, linear, runner
 from ..core.op import Back, Op, Structure
+from ..core.record import shortened
 from ..core.value import Value
 from ..dtypes import array_beside
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
@@ -22,7 +23,16 @@ R = TypeVar("R")
 
 def shape_of(x: Array) -> Shape:
     """Return the shape of a tensor, an array, a number or a nested list."""
-    return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
+    if hasattr(x, "shape"):
+        return tuple(x.shape)
+    try:
+        return np.shape(x)
+    except ValueError as error:
+        raise _no_array(x, error) from error
+
+
+def _no_array(x: Any, error: Exception) -> OperandError:
+    return OperandError(f"an operand, {shortened(repr(x))}, makes no array ({error}).")
 
 
 def common_shape(caller: str, **operands: Array) -> Shape:
@@ -39,7 +49,12 @@ def common_shape(caller: str, **operands: Array) -> Shape:
 
 def as_array(x: Any, *beside: Any) -> Any:
     """Return numbers and lists beside other operands as arrays, and arrays and tensors as they are."""
-    return x if isinstance(x, Value | np.ndarray) else array_beside(x, beside)
+    if isinstance(x, Value | np.ndarray):
+        return x
+    try:
+        return array_beside(x, beside)
+    except ValueError as error:
+        raise _no_array(x, error) from error
 
 
 def as_arrays(*operands: Any) -> tuple[Any, ...]:
