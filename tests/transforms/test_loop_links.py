@@ -126,3 +126,44 @@ def test_memory_that_was_never_written_is_not_compared():
     for _ in range(4):
         product, expected = product * np.cos(expected), np.sin(expected)
     np.testing.assert_allclose(x.grad.numpy(), product)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_loop_inside_that_takes_the_state_and_a_parameter_has_higher_orders(verify):
+    w = nt.tensor(np.array([1.5]), requires_grad=True)
+
+    def inner(s):
+        return nt.checkpoint_loop(lambda q: q * w * s, s, 1, verify=verify)
+
+    def f(x):
+        return nt.checkpoint_loop(inner, x, 1, verify=verify).sum()
+
+    assert nt.hessian(f)(nt.tensor(np.array([2.0]))).tolist() == [[3.0]]
+
+
+def test_what_is_behind_a_cached_constant_has_no_place_of_its_own():
+    a, b, cache = nt.tensor(np.array([2.0])), nt.tensor(np.array([3.0])), {}
+
+    def step(s, i):
+        if i not in cache:
+            cache[i] = a * nt.tensor(np.array([i + 1.0]))
+        return s * cache[i] * b * a
+
+    x = leaf(1.0)
+    nt.checkpoint_loop(step, x, 2).sum().backward()
+    assert x.grad.tolist() == [288.0]
+
+
+def test_verify_sees_values_of_ops_whose_rules_read_nothing():
+    runs = [0]
+
+    def step(s):
+        runs[0] += 1
+        shifted = s + float(runs[0])
+        y = nt.sin(s)
+        y.register_hook(lambda g: g * shifted.detach())
+        return y
+
+    y = nt.checkpoint_loop(step, leaf(0.3, 0.7), 2, verify=True)
+    with pytest.raises(GradientError, match="gave other values"):
+        y.sum().backward()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 from .. import tree
 from ..core.context import Scope
 from ..core.gradients import link_of
+from ..core.op import Structure
 from ..core.recompute import fingerprint
 from ..core.record import Record, describe_site, next_index
 from ..core.tape import RecordingTape
@@ -93,7 +94,7 @@ class Captured:
                 raise GradientError(
                     f"checkpoint_loop: its step uses a tensor of shape {value.shape} that an earlier step has made, at "
                     f"{link.site}, and that is no part of the state, so its gradient would be lost. Put what later "
-                    "steps need into the state."
+                    "steps need into the state, and detach() what they only look at."
                 )
             self._made.setdefault(link, value)
         else:
@@ -146,8 +147,13 @@ class Captured:
         return look.print if look is not None and is_same else fingerprint(value.array)
 
     def values(self) -> list[Value]:
-        """Return the tensors that get gradients: of leaves, those that outlive the loop."""
-        return [*self._made.values(), *self._leaves.values()]
+        """Return the tensors that get gradients in the order of first use; of leaves, those that outlive the loop.
+
+        When a loop around it runs again to be recorded, what was a leaf may be a record; its place is the same.
+        """
+        found: list[tuple[Any, Value]] = [*self._made.items(), *((value, value) for value in self._leaves.values())]
+        found.sort(key=lambda pair: self._uses[id(pair[0])].order)
+        return [value for _, value in found]
 
     def constants(self) -> list[tuple[Value, _Look]]:
         """Return the tensors that were used as constants and outlive the loop, with their first uses."""
@@ -269,10 +275,11 @@ class Watcher(Scope):
         #: are taken.
         self.trace = 0
         self.taken = 0
-        #: What tells the constants from outside that the step takes, in order, and those of them that it has not made
-        #: itself. When it runs again, the latter must be among all that it takes then, in their order; of its own there
-        #: may be any.
-        self.constants: dict[int, None] = {}
+        #: What tells the constants from outside that the step takes, those that records use in that order, and those
+        #: that it has not made itself. When it runs again, the latter must be among all that it takes then, in their
+        #: order; of its own there may be any.
+        self.constants: set[int] = set()
+        self.in_order: dict[int, None] = {}
         self.shared: set[int] = set()
         #: One that tells the values that rules read, or that these follow from, if they are to be compared: so no value
         #: matters to a derivative that is not told here, however a step comes to it.
@@ -300,9 +307,12 @@ class Watcher(Scope):
             if isinstance(operand, Value):
                 self.see(operand)
         if self.verify:
-            positions, reads_out = record.op.kept(record.needs)
-            is_all = positions is None or reads_out  # A result follows from all operands.
-            self.values = checksum(operands if is_all else [operands[i] for i in positions or ()], self.values)
+            # What is only moved is told where it arrives, if it does: the rest may never have been written.
+            told = operands
+            if record.op.facts.structure is Structure.MOVES:
+                positions, reads_out = record.op.kept(record.needs)
+                told = operands if positions is None or reads_out else [operands[i] for i in positions]
+            self.values = checksum(told, self.values)
 
     def link(self, values: Iterable[Any]) -> None:
         """Add to the trace which parts of the state, or results of the step, tensors are that it uses or returns."""
@@ -347,7 +357,7 @@ class Watcher(Scope):
         _, behind, is_shared = found
         self._behind[id(value)] = value, {}, is_shared  # Once is enough.
         if link not in self.inside:
-            self._tell(value, is_shared)
+            self._tell(value, is_shared, is_direct)
         for each in behind.values():
             if is_shared:  # What the constant holds tells what this holds; that it may be written to is noted.
                 self.outside.look(each, is_direct=False)
@@ -362,12 +372,14 @@ class Watcher(Scope):
                 self.taken = zlib.crc32(order.to_bytes(8), self.taken)
         else:
             self.outside.look(value, is_direct)
-            self._tell(value, self.outside.is_shared(value))
+            self._tell(value, self.outside.is_shared(value), is_direct)
 
-    def _tell(self, value: Value, is_shared: bool) -> None:
+    def _tell(self, value: Value, is_shared: bool, is_direct: bool) -> None:
         """Note what a constant holds that is from outside, or follows from such ones alone."""
         held = self.outside.print_of(value)
-        self.constants[held] = None
+        self.constants.add(held)
+        if is_direct:
+            self.in_order[held] = None
         if is_shared:
             self.shared.add(held)
 

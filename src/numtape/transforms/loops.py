@@ -117,11 +117,11 @@ class Loop:
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
         self.kept: list[Snapshot] = []
         #: For each step, numbers that tell its ops, shapes, parameters and links, and which tracked tensors from
-        #: outside these take; what tells its constants, and those that it shares with others; with `verify`, a number
-        #: that tells its values.
+        #: outside these take; what tells its constants, in order, and those that it shares with others; with `verify`,
+        #: a number that tells its values.
         self.traces = numbers("L")
         self.taken = numbers("L")
-        self.constants: list[tuple[int, ...]] = []
+        self.in_order: list[tuple[int, ...]] = []
         self.shared: list[frozenset[int]] = []
         self.values = numbers("L")
         #: The tensors that steps take from outside, and those of them that get gradients.
@@ -242,8 +242,8 @@ class Loop:
                 end_leaves(start)
                 self.traces.append(watcher.trace)
                 self.taken.append(watcher.taken)
-                constants, shared = tuple(watcher.constants), frozenset(watcher.shared)
-                self.constants.append(same.setdefault(constants, constants))
+                in_order, shared = tuple(watcher.in_order), frozenset(watcher.shared)
+                self.in_order.append(same.setdefault(in_order, in_order))
                 self.shared.append(same.setdefault(shared, shared))
                 if self.verify:
                     self.values.append(checksum(state, watcher.values))
@@ -414,8 +414,8 @@ class Loop:
 
     def _finds_shared(self, number: int, watcher: Watcher) -> bool:
         """Say whether a step that ran again took the constants that it shares with others, in their order."""
-        again = iter(watcher.constants)
-        return all(each in again for each in self.constants[number] if each in self.shared[number])
+        shared, again = self.shared[number], iter(watcher.in_order)
+        return shared <= watcher.constants and all(each in again for each in self.in_order[number] if each in shared)
 
     def _compare(self, number: int, state: Any, watcher: Watcher) -> None:
         """Raise if a step that ran again did something else."""
