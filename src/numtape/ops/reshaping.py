@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array, Axis, Shape
 from ..core.declare import composed
 from ..core.value import Lifted, array_of
-from ..errors import ArgumentError, AxisError, ShapeError
+from ..errors import ArgumentError, AxisError, OperandError, ShapeError
 from .casting import own_memory
 from .samples import rejected, sample, values
 from .shapes import as_arrays, as_shape, axes_of, axis_of, broadcast_to, check_order, reshape, shape_of, without_lists
@@ -342,7 +342,7 @@ def meshgrid(*arrays: Array, copy: bool = True, sparse: bool = False, indexing: 
     for i, x in enumerate(arrays):
         try:
             shape = shape_of(x)
-        except ValueError as error:
+        except OperandError as error:
             raise ShapeError(
                 f"meshgrid: array {i} is a list whose parts differ in length; give the coordinates of each axis by "
                 "themselves, as in meshgrid(*arrays)."
