@@ -67,9 +67,9 @@ def chains(report: Report, rounds: int) -> None:
     on = micro["on"] - micro["off"]
     forward_on = micro["forward on"] - micro["forward off"]
     report.add("an op, forward and backward, not profiled", micro["off"], None, "us")
-    report.add("time profiler on: added to the run of an op", forward_on, 0.6, "us")
-    report.add("time profiler on: added to the step of an op in a backward", on - forward_on, 0.6, "us")
-    report.add("  to both together", on, None, "us")
+    report.add("time profiler on: added to an op, forward and backward", on, 0.6, "us")
+    report.add("  to its run alone", forward_on, None, "us")
+    report.add("  to its step in the backward alone", on - forward_on, None, "us")
     report.add("values, memory and stacks on: added to an op", micro["detailed"] - micro["off"], None, "us")
     report.add("entering and leaving a profile", micro["empty"] * CHAIN * CHAINS, None, "us")
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._typing import Dtype, NDArray, Shape
+from .._typing import NDArray, Shape
 
 #: Operands that have fewer elements together are left to NumPy.
 LEAST_OPERANDS = 512
@@ -112,28 +112,28 @@ def _by_columns(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
 
 
 def _by_repeated_first(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
-    if not _keeps_dtype(function, a.dtype):
-        return function(a, b)
-    out = a.reshape(-1, shape[-1]).repeat(shape[-2], axis=0)
-    rows = out.reshape(-1, b.size)
-    function(rows, b.reshape(1, -1), out=rows)
-    out.resize(shape, refcheck=False)  # In place, as it is as large: a view would not own its memory.
-    return out
+    rows = _repeated(function, a, shape)
+    return function(a, b) if rows is None else _owned(function(rows, b.reshape(1, -1), out=rows), shape)
 
 
 def _by_repeated_second(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
-    if not _keeps_dtype(function, b.dtype):
-        return function(a, b)
-    out = b.reshape(-1, shape[-1]).repeat(shape[-2], axis=0)
-    rows = out.reshape(-1, a.size)
-    function(a.reshape(1, -1), rows, out=rows)
-    out.resize(shape, refcheck=False)
-    return out
+    rows = _repeated(function, b, shape)
+    return function(a, b) if rows is None else _owned(function(a.reshape(1, -1), rows, out=rows), shape)
 
 
-def _keeps_dtype(function: Any, dtype: Dtype) -> bool:
-    """Say whether the result can take the place of an operand."""
-    return function.resolve_dtypes((dtype, dtype, None))[-1] is dtype
+def _repeated(function: Any, x: NDArray, shape: Shape) -> NDArray | None:
+    """Return each row of an operand repeated for all rows of a stack; None if the result is of another dtype."""
+    if function.resolve_dtypes((x.dtype, x.dtype, None))[-1] is not x.dtype:
+        return None
+    rows = x.reshape(-1, shape[-1]).repeat(shape[-2], axis=0)
+    rows.resize((x.size // shape[-1], shape[-2] * shape[-1]), refcheck=False)
+    return rows
+
+
+def _owned(rows: NDArray, shape: Shape) -> NDArray:
+    """Return rows in another shape, in place: a view would not own its memory."""
+    rows.resize(shape, refcheck=False)
+    return rows
 
 
 def _with_small_buffer(function: Any, a: NDArray, b: NDArray, shape: Shape) -> Any:
