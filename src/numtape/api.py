@@ -26,7 +26,7 @@ from .arguments import (
     stays_recorded,
     title,
 )
-from .core.context import current
+from .core.context import current, peek
 from .core.effects import effects
 from .core.forward import fit
 from .core.gradients import as_tensor, link_of, push_forward, sweep
@@ -54,15 +54,18 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: 
     return gradients_of("value_and_grad", function, argnums, has_aux)
 
 
-def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_aux: bool) -> Callable[..., Any]:
-    """Do what `value_and_grad` does, for any transform."""
+def gradients_of(
+    name: str, function: Callable[..., Any], argnums: Argnums, has_aux: bool, gives_value: bool = True
+) -> Callable[..., Any]:
+    """Do what `value_and_grad` does, for any transform; or, without the value, what `grad` does."""
     check_callable(name, function)
     check_argnums(name, argnums)
 
     @functools.wraps(function, assigned=("__doc__",), updated=())
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         inputs = Arguments(name, args, argnums)
-        is_tracked = is_tracked_outside(inputs)
+        state = peek() or current()
+        is_tracked = is_tracked_outside(inputs, state)
         out, last_exit = run(function, inputs, kwargs)
         aux = None
         if has_aux:
@@ -77,7 +80,7 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
             )
         graph = inputs.graph_of([out])
         scales = marks.search([link_of(out)])[1] if marks.is_in_use else None
-        is_recorded = is_tracked or (current().grad and has_others(inputs, graph))
+        is_recorded = is_tracked or (state.grad and has_others(inputs, graph))
         found: dict[Any, Any] = {}
         if out.node is not None:
             found = sweep([out], [None], inputs.tensors, create_graph=is_recorded, graph=graph)
@@ -87,13 +90,15 @@ def gradients_of(name: str, function: Callable[..., Any], argnums: Argnums, has_
         if scales:
             _mark_scaled(inputs, found_gradients, scales)
         gradients = inputs.results(found_gradients)
+        if has_aux:
+            aux = released(inputs, aux, is_recorded)
+        inputs.release()
+        if not gives_value:
+            return (gradients, aux) if has_aux else gradients
         value = out
         if not is_recorded:
             value = wrap(out.plain, out.array.copy()) if inputs.has_tensors else out.array.item()
-        if has_aux:
-            value = (value, released(inputs, aux, is_recorded))
-        inputs.release()
-        return value, gradients
+        return (value, aux) if has_aux else value, gradients
 
     return differentiated
 
@@ -119,14 +124,7 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = Fal
         >>> nt.grad(nt.grad(lambda x: x ** 3))(2.0)
         12.0
     """
-    both = gradients_of("grad", function, argnums, has_aux)
-
-    @functools.wraps(function, assigned=("__doc__",), updated=())
-    def differentiated(*args: Any, **kwargs: Any) -> Any:
-        value, gradients = both(*args, **kwargs)
-        return (gradients, value[1]) if has_aux else gradients
-
-    return differentiated
+    return gradients_of("grad", function, argnums, has_aux, gives_value=False)
 
 
 def vjp(function: Callable[..., Any], *args: Any, argnums: Argnums | None = None, has_aux: bool = False) -> Any:

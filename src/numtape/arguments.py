@@ -9,7 +9,7 @@ import numpy as np
 from . import tree
 from ._typing import NDArray
 from .core.apply import watch_on_use
-from .core.context import current, entered
+from .core.context import State, call_in, current
 from .core.gradients import as_tensor, link_of
 from .core.graph import Graph, begins_tracked, graph_of, is_moving
 from .core.record import Record, describe_site, next_index, note
@@ -186,9 +186,9 @@ def _check_float(dtype: Any, place: _Place) -> None:
         raise DtypeError(f"{_described(place)} has dtype {dtype}, which has no derivative; use astype(float).")
 
 
-def is_tracked_outside(inputs: Arguments) -> bool:
+def is_tracked_outside(inputs: Arguments, state: State | None = None) -> bool:
     """Say whether the result of a transform must be differentiable itself: something around it differentiates."""
-    state = current()
+    state = state or current()
     if not state.grad:
         return False
     if state.transforms or (state.tapes and any(tape.watch_all or tape.watched for tape in state.tapes)):
@@ -306,9 +306,7 @@ def run(
         changes["tapes"] = (*state.tapes, tape)
     _running.add(id(inputs))
     try:
-        with entered(**changes):
-            out = function(*inputs.args, **kwargs)
-        return out, thread.last_exit
+        return call_in(changes, function, *inputs.args, **kwargs), thread.last_exit
     finally:
         _running.discard(id(inputs))
         thread.last_exit = thread.last_exit or before

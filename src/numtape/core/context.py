@@ -390,6 +390,40 @@ def _left(state: State, entry: Entry) -> State:
     return outside
 
 
+def _inside(owner: "entered | None", changes: dict[str, Any]) -> State:
+    """Return the state of a block that begins now."""
+    outer = peek() or current()
+    if outer.tapes:
+        settle(outer)
+    entry = Entry()
+    entry.owner = owner
+    entry.is_lost = False
+    return outer._changed(changes, outer, entry)
+
+
+def _leave(state: State, entry: Entry | None) -> None:
+    """Leave a block whose entry is found in a state, the current one."""
+    if entry is not None:
+        state = _left(state, entry)
+    while state.entry.is_lost and state.outer is not None:
+        state = state.outer
+    _STATE.set(state)
+
+
+def call_in(changes: dict[str, Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function in a state with changes, as inside of ``with entered(**changes)``, in fewer steps."""
+    inner = _inside(None, changes)
+    _STATE.set(inner)
+    try:
+        result = function(*args, **kwargs)
+        state = peek() or current()
+        if state.tapes:
+            settle(state)
+        return result
+    finally:
+        _leave(peek() or current(), inner.entry)
+
+
 class entered:
     """Run a block in a state with `changes`: ``with entered(grad=False): ...``. Can be entered again and again.
 
@@ -407,15 +441,9 @@ class entered:
 
     def enter(self, changes: dict[str, Any] | None = None, note: Any = None) -> State:
         """Begin a block, with other changes this once if they are given; `innermost` has the note."""
-        outer = peek() or current()
-        if outer.tapes:
-            settle(outer)
-        entry = Entry()
-        entry.owner = self
-        entry.is_lost = False
-        entry.note = note
-        inner = outer._changed(self.changes if changes is None else changes, outer, entry)
-        self._entries[entry] = None
+        inner = _inside(self, self.changes if changes is None else changes)
+        inner.entry.note = note
+        self._entries[inner.entry] = None
         _STATE.set(inner)
         return inner
 
@@ -437,10 +465,7 @@ class entered:
                 entry = self.innermost()
             if entry is not None:
                 self._entries.pop(entry, None)
-                state = _left(state, entry)
-            while state.entry.is_lost and state.outer is not None:
-                state = state.outer
-            _STATE.set(state)
+            _leave(state, entry)
 
     def innermost(self) -> Entry | None:
         """Return the entry that would be left now; None if none is open."""

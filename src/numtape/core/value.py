@@ -57,24 +57,24 @@ Stamp = tuple[Version, int]
 
 
 class Extras:
-    """What few tensors have: a gradient, a name, an identity that was asked for, tapes that watch it, hooks."""
+    """What few tensors have: a gradient, a name, an identity that was asked for, tapes that watch it, hooks.
 
-    __slots__ = ("grad", "hooks", "id", "is_argument", "is_seed", "name", "requires_grad", "since", "watchers")
+    Each has few of them, so that an instance holds only what differs from these defaults.
+    """
 
-    def __init__(self) -> None:
-        self.grad: Any = None
-        self.id: int | None = None
-        self.name: str | None = None
-        self.requires_grad = False
-        self.watchers = 0
-        #: Whether a sweep made it to start from: nobody else has it, although a tape that watches all may watch it.
-        self.is_seed = False
-        #: Whether a transform that is running differentiates by it.
-        self.is_argument = False
-        #: For a leaf that was tracked at some time: no record with a smaller index depends on it. None if it never was.
-        self.since: int | None = None
-        #: Functions of the gradient of a leaf, in the order in which they were registered; None without any.
-        self.hooks: dict[int, Any] | None = None
+    grad: Any = None
+    id: int | None = None
+    name: str | None = None
+    requires_grad = False
+    watchers = 0
+    #: Whether a sweep made it to start from: nobody else has it, although a tape that watches all may watch it.
+    is_seed = False
+    #: Whether a transform that is running differentiates by it.
+    is_argument = False
+    #: For a leaf that was tracked at some time: no record with a smaller index depends on it. None if it never was.
+    since: int | None = None
+    #: Functions of the gradient of a leaf, in the order in which they were registered; None without any.
+    hooks: dict[int, Any] | None = None
 
 
 class Value:
