@@ -26,6 +26,7 @@ Argnums = int | Sequence[int]
 
 # As tuples: a union would be made anew for each question.
 _INTEGERS = (int, np.integer)
+_ndarray = np.ndarray
 _ARRAYS = (np.ndarray, np.generic)
 _PYTHONS_NUMBERS = (float, int)
 _NUMBERS = (float, int, complex, *_ARRAYS)
@@ -74,7 +75,7 @@ class Arguments:
         for number in numbers:
             argument = replaced[number]
             self.trees.append(argument)
-            if tree.is_leaf(argument):
+            if type(argument) is _ndarray or tree.is_leaf(argument):
                 replaced[number] = self._add_source(name, argument, number, 0)
             else:
                 sources = [self._add_source(name, leaf, number, i) for i, leaf in enumerate(tree.leaves(argument))]
@@ -83,14 +84,15 @@ class Arguments:
             raise OperandError(f"{name}: argument {numbers[0]} is None; there is nothing to differentiate by.")
 
     def _add_source(self, name: str, leaf: Any, number: int, place: int) -> Any:
-        source = kept = _as_source(leaf, (name, number, self.trees[-1], place))
-        link = source.node
-        if type(link) is Record:
-            kept = wrap(source.plain, source.array, link, source.version)
+        if type(leaf) is _ndarray and leaf.dtype is float64:  # As most often.
+            source = kept = link = _source(Tensor, leaf, None)
         else:
-            link = source
-        if isinstance(leaf, Value):
-            self.has_tensors = True
+            source = kept = link = _as_source(leaf, (name, number, self.trees[-1], place))
+            if type(source.node) is Record:
+                link = source.node
+                kept = wrap(source.plain, source.array, link, source.version)
+            if isinstance(leaf, Value):
+                self.has_tensors = True
         self.given.append(leaf)
         self.tensors.append(kept)
         self.links.append(link)
@@ -136,8 +138,6 @@ def _described(place: _Place) -> str:
 
 def _as_source(leaf: Any, place: _Place) -> Any:
     """Return a tensor to differentiate by in place of an argument."""
-    if type(leaf) is np.ndarray and leaf.dtype is float64:  # As most often.
-        return _source(Tensor, leaf, None)
     if isinstance(leaf, Value):
         _check_float(leaf.dtype, place)
         state = current()
@@ -168,7 +168,10 @@ def _as_source(leaf: Any, place: _Place) -> Any:
 
 def _source(cls: type[Value], array: Any, version: Any) -> Any:
     """Return a leaf that stays one while the transform runs, whatever tapes watch and unwatch it."""
-    source = wrap(cls, array, LEAF, version)
+    source: Any = cls()
+    source.array = array
+    source.node = LEAF
+    source.version = version
     source.extras = extras = Extras()
     extras.watchers = 1
     extras.since = next_index()
