@@ -17,8 +17,8 @@ from .._typing import Underflow
 from ..dtypes import HALF_DTYPES, float32
 from .apply import PICK, apply
 from .batching import Batched
-from .context import FREED, Past
-from .graph import graph_of, oldest_of, raise_dead, raise_streamed
+from .context import FREED
+from .graph import check_not_streamed, graph_of, oldest_of, raise_dead
 from .op import Marker, Op, Plan, Rule, same, shape_of
 from .reader import Reader
 from .recompute import raise_freed
@@ -55,9 +55,7 @@ def forward(
     tangents: Tangents = {}
     for link, tangent in seeds:
         tangents[link] = fit(tangent, link) if link not in tangents else tangents[link] + fit(tangent, link)
-    for record in records:
-        if type(record.cell) is Past and record.index > oldest:
-            raise_streamed(record)
+    check_not_streamed(records, oldest)
     reader = Reader(cls, records)
     with reader:
         sources = {link for link, _ in seeds if type(link) is Record}

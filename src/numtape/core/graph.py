@@ -124,9 +124,8 @@ def way_of(graph: Graph, wanted: set[Link] | None, required_only: bool = False) 
         return None, wanted
     oldest = oldest_of(wanted)
     useful: set[Link] = set()
+    check_not_streamed(records, oldest)
     for record in reversed(records):
-        if type(record.cell) is Past and record.index > oldest:
-            raise_streamed(record)
         needs = record.needs
         for link in record.inputs:
             if needs & 1 and (link in useful or link in wanted):
@@ -140,6 +139,14 @@ def way_of(graph: Graph, wanted: set[Link] | None, required_only: bool = False) 
 
 def _is_wanted(leaf: Value, required_only: bool) -> bool:
     return leaf.requires_grad or (not required_only and leaf.node is LEAF)
+
+
+def check_not_streamed(records: Sequence[Record], oldest: int = -1) -> None:
+    """Raise if links of a record were cut behind which a source may lie, none of which is older than `oldest`."""
+    if Past in map(type, set(map(_cell, records))):  # Which is rare.
+        for record in records:
+            if type(record.cell) is Past and record.index > oldest:
+                raise_streamed(record)
 
 
 def raise_streamed(record: Record) -> NoReturn:
@@ -166,7 +173,5 @@ def is_reached(target: Link, source: Link) -> bool:
     if target is source:
         return True
     records = graph_of([target], since=_since(source))[0]
-    for record in records:
-        if type(record.cell) is Past:
-            raise_streamed(record)
+    check_not_streamed(records)
     return any(link is source for record in records for i, link in enumerate(record.inputs) if record.needs >> i & 1)

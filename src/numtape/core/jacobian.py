@@ -4,7 +4,6 @@ A Jacobian is returned in blocks: for each target and each source a matrix with 
 a column for each element of the source, or None where nothing connects them.
 """
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,9 +14,8 @@ import numpy as np
 from .._typing import Underflow
 from ..errors import NotDifferentiableError
 from .batching import Batched
-from .context import Past
 from .forward import forward
-from .graph import Graph, graph_of, oldest_of, raise_streamed, way_of
+from .graph import Graph, check_not_streamed, graph_of, oldest_of, way_of
 from .record import Link, Record
 from .reverse import reverse
 from .value import Value, array_of, wrap_seed
@@ -58,9 +56,8 @@ class Path:
         #: The graph of the targets; not all of it depends on the sources.
         oldest = oldest_of(sources)
         self.graph = graph or graph_of(targets, since=oldest)
+        check_not_streamed(self.graph[0], oldest)
         for record in reversed(self.graph[0]):
-            if type(record.cell) is Past and record.index > oldest:
-                raise_streamed(record)
             if record in sizes:  # A source.
                 continue
             number, needs = len(records), record.needs
@@ -80,13 +77,13 @@ class Path:
         self.work = work
         # Targets are alive to the end.
         self._last_reads.update(dict.fromkeys(targets, len(self.records)))
+        #: How many elements are alive before the first record and after each: from their record to their last reader.
+        #: The values alive at one time are a cut. Each tangent or cotangent of a sweep takes as much memory.
+        self.widths = self._widths()
+        #: The cut with the fewest elements.
+        self.narrowest = self._narrowest()
 
-    @functools.cached_property
-    def widths(self) -> list[int]:
-        """How many elements are alive before the first record and after each: from their record to their last reader.
-
-        The values alive at one time are a cut. Each tangent or cotangent of a sweep takes as much memory.
-        """
+    def _widths(self) -> list[int]:
         sizes, last_reads, count = self._sizes, self._last_reads, len(self.records)
         # What is read on the way to other sources alone is no part of a cut.
         changes = [sizes[record] if record in last_reads else 0 for record in self.records]
@@ -104,9 +101,7 @@ class Path:
             return None
         return Cut(links, self.widths[position], position)
 
-    @functools.cached_property
-    def narrowest(self) -> Cut:
-        """The cut with the fewest elements."""
+    def _narrowest(self) -> Cut:
         order = sorted(range(len(self.widths)), key=self.widths.__getitem__)
         return next(cut for cut in map(self.cut, order) if cut is not None)
 
