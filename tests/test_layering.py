@@ -25,6 +25,7 @@ LAYERS = [
         "exits",
         "series",
         "jacobians",
+        "lone_gradients",
         "schedule",
         "sparse",
         "creation",

@@ -26,7 +26,7 @@ from .arguments import (
     stays_recorded,
     title,
 )
-from .core.context import current, peek
+from .core.context import State, current, peek
 from .core.effects import effects
 from .core.forward import fit
 from .core.gradients import as_tensor, link_of, push_forward, sweep
@@ -37,6 +37,7 @@ from .core.streaming import StreamingTape
 from .core.value import Value, array_of, wrap
 from .directions import all_moved
 from .errors import ArgumentError, ShapeError
+from .lone_gradients import gradient_alone, is_array_alone
 
 
 def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -60,13 +61,25 @@ def gradients_of(
     """Do what `value_and_grad` does, for any transform; or, without the value, what `grad` does."""
     check_callable(name, function)
     check_argnums(name, argnums)
+    number = argnums if type(argnums) is int and not has_aux else None
 
     @functools.wraps(function, assigned=("__doc__",), updated=())
     def differentiated(*args: Any, **kwargs: Any) -> Any:
-        inputs = Arguments(name, args, argnums)
         state = peek() or current()
+        if number is not None and is_array_alone(args, number, state):
+            inputs = Arguments.of_array(args, number)
+            out, last_exit = run(function, inputs, kwargs)
+            gradient = None if last_exit is not None else gradient_alone(inputs, out, state)
+            if gradient is not None:
+                return (out.array.item(), gradient) if gives_value else gradient
+            return finish(inputs, out, last_exit, state, False)
+        inputs = Arguments(name, args, argnums)
         is_tracked = is_tracked_outside(inputs, state)
         out, last_exit = run(function, inputs, kwargs)
+        return finish(inputs, out, last_exit, state, is_tracked)
+
+    def finish(inputs: Arguments, out: Any, last_exit: Any, state: State, is_tracked: bool) -> Any:
+        """Compute the gradients of what the function returned, and return what is wanted."""
         aux = None
         if has_aux:
             out, aux = split_aux(name, function, out)

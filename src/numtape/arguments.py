@@ -2,20 +2,20 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from types import CodeType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from . import tree
 from ._typing import NDArray
 from .core.apply import watch_on_use
-from .core.context import State, call_in, current
+from .core.context import State, call_in, current, inside, peek
 from .core.gradients import as_tensor, link_of
 from .core.graph import Graph, begins_tracked, graph_of, is_moving
 from .core.record import Record, describe_site, next_index, note
 from .core.reverse import own_array
 from .core.tape import RecordingTape
-from .core.value import LEAF, Extras, Lifted, Value, array_of, single_array, update_node, wrap
+from .core.value import LEAF, Extras, Lifted, Value, array_of, single_array, wrap
 from .core.write import version_of
 from .dtypes import float64, is_float, plain_array
 from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError
@@ -83,6 +83,20 @@ class Arguments:
         if not self.given and numbers and all(argument is None for argument in self.trees):
             raise OperandError(f"{name}: argument {numbers[0]} is None; there is nothing to differentiate by.")
 
+    @classmethod
+    def of_array(cls, args: tuple[Any, ...], number: int) -> Self:
+        """Return what the constructor makes of arguments of which one is differentiated by, an array of floats."""
+        made = cls.__new__(cls)
+        made.since = next_index()
+        made.args = list(args)
+        array = args[number]
+        made.args[number] = source = _source(Tensor, array, None)
+        made.trees = made.given = [array]
+        made.tensors = made.links = [source]
+        made.is_single = True
+        made.has_tensors = False
+        return made
+
     def _add_source(self, name: str, leaf: Any, number: int, place: int) -> Any:
         if type(leaf) is _ndarray and leaf.dtype is float64:  # As most often.
             source = kept = link = _source(Tensor, leaf, None)
@@ -105,13 +119,15 @@ class Arguments:
     def release(self) -> None:
         """Let nobody track the sources any more; sweeps over what was recorded still find them."""
         for source in self.tensors:
-            if type(source.node) is Record:
-                note(source.node).is_argument = False
-            elif source.node is LEAF:
+            node = source.node
+            if node is LEAF:
                 extras = source.extras
                 extras.is_argument = False
                 extras.watchers -= 1
-                update_node(source)
+                if not extras.watchers and not extras.requires_grad:
+                    source.node = None
+            elif node is not None:
+                note(node).is_argument = False
 
     def results(self, cotangents: Sequence[Any]) -> Any:
         """Return cotangents in the form in which the arguments were given."""
@@ -299,17 +315,16 @@ def run(
     function: Callable[..., Any], inputs: Arguments, kwargs: dict[str, Any], tape: RecordingTape | None = None
 ) -> tuple[Any, _Exit]:
     """Call a function; also return where it last turned a tracked tensor into a plain number, if it did."""
-    state = current()
-    thread = state.thread
-    before, thread.last_exit = thread.last_exit, None
-    changes: dict[str, Any] = {"transforms": state.transforms + 1}
-    if not state.grad:
-        changes["grad"] = True
+    inner = inside(peek() or current())
+    inner.transforms += 1
+    inner.grad = True
     if tape is not None:
-        changes["tapes"] = (*state.tapes, tape)
+        inner.tapes = (*inner.tapes, tape)
+    thread = inner.thread
+    before, thread.last_exit = thread.last_exit, None
     _running.add(id(inputs))
     try:
-        return call_in(changes, function, *inputs.args, **kwargs), thread.last_exit
+        return call_in(inner, function, inputs.args, kwargs), thread.last_exit
     finally:
         _running.discard(id(inputs))
         thread.last_exit = thread.last_exit or before

@@ -11,7 +11,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -318,8 +318,8 @@ class State:
         self.entry.owner = None
         self.entry.is_lost = False
 
-    def _changed(self, changes: dict[str, Any], outer: "State | None", entry: Entry) -> "State":
-        """Return one like this with changes, made by a block that was entered in another one."""
+    def copied(self, outer: "State | None", entry: Entry) -> "State":
+        """Return one like this, made by a block that was entered in another one. It may change until others see it."""
         state = State.__new__(State)
         state.outer = outer
         state.entry = entry
@@ -331,9 +331,12 @@ class State:
         state.scopes = self.scopes
         state.observers = self.observers
         state.transforms = self.transforms
-        for name, value in changes.items():
-            setattr(state, name, value)
         return state
+
+    def change(self, changes: dict[str, Any]) -> None:
+        """Set fields by their names."""
+        for name, value in changes.items():
+            setattr(self, name, value)
 
 
 _STATE: ContextVar[State | None] = ContextVar("numtape_state", default=None)
@@ -358,11 +361,10 @@ def change(**changes: Any) -> None:
     """Change the current state until the enclosing scope ends; outside of scopes, until it is changed again."""
     state = current()
     # A context copied to another thread brings that thread's base along, which is not ours to change.
-    if state.outer is None and state is getattr(_BASE, "state", None):
-        for name, value in changes.items():
-            setattr(state, name, value)
-    else:
-        _STATE.set(state._changed(changes, state.outer, state.entry))
+    if state.outer is not None or state is not getattr(_BASE, "state", None):
+        state = state.copied(state.outer, state.entry)
+    state.change(changes)
+    _STATE.set(state)
 
 
 def settle(state: State) -> None:
@@ -386,19 +388,18 @@ def _left(state: State, entry: Entry) -> State:
         return state
     outside = place.outer
     for each in reversed(inside):
-        outside = each._changed({}, outside, each.entry)
+        outside = each.copied(outside, each.entry)
     return outside
 
 
-def _inside(owner: "entered | None", changes: dict[str, Any]) -> State:
-    """Return the state of a block that begins now."""
-    outer = peek() or current()
+def inside(outer: State, owner: "entered | None" = None) -> State:
+    """Return the state of a block that begins now in another one, for whoever enters it to change first."""
     if outer.tapes:
         settle(outer)
     entry = Entry()
     entry.owner = owner
     entry.is_lost = False
-    return outer._changed(changes, outer, entry)
+    return outer.copied(outer, entry)
 
 
 def _leave(state: State, entry: Entry | None) -> None:
@@ -410,9 +411,8 @@ def _leave(state: State, entry: Entry | None) -> None:
     _STATE.set(state)
 
 
-def call_in(changes: dict[str, Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function in a state with changes, as inside of ``with entered(**changes)``, in fewer steps."""
-    inner = _inside(None, changes)
+def call_in(inner: State, function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a function in the state of a block: what `entered` does around the call, without an object for it."""
     _STATE.set(inner)
     try:
         result = function(*args, **kwargs)
@@ -421,7 +421,12 @@ def call_in(changes: dict[str, Any], function: Callable[..., Any], *args: Any, *
             settle(state)
         return result
     finally:
-        _leave(peek() or current(), inner.entry)
+        state = peek() or current()
+        outer = inner.outer
+        if state is inner and outer is not None and not outer.entry.is_lost:  # As most often.
+            _STATE.set(outer)
+        else:
+            _leave(state, inner.entry)
 
 
 class entered:
@@ -441,7 +446,8 @@ class entered:
 
     def enter(self, changes: dict[str, Any] | None = None, note: Any = None) -> State:
         """Begin a block, with other changes this once if they are given; `innermost` has the note."""
-        inner = _inside(self, self.changes if changes is None else changes)
+        inner = inside(peek() or current(), self)
+        inner.change(self.changes if changes is None else changes)
         inner.entry.note = note
         self._entries[inner.entry] = None
         _STATE.set(inner)

@@ -15,6 +15,7 @@ import numpy as np
 
 from .._typing import Underflow
 from ..dtypes import HALF_DTYPES, float32
+from ..kernels.silence import silent
 from .apply import PICK, apply
 from .batching import Batched
 from .context import FREED
@@ -81,7 +82,7 @@ def push_all(
     get = tangents.get
     read = reader.operand
     alive = None
-    with np.errstate(all="ignore", under=under):
+    with silent() if under == "ignore" else np.errstate(all="ignore", under=under):
         for record in records:
             total = seed = get(record)
             if seed is not None and record not in sources:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import ClosedError, StreamedError
-from .context import Past
+from .context import Cell, Past
 from .record import Gone, Link, Record
 from .value import LEAF, Lifted, Value, is_seed
 
@@ -92,6 +92,12 @@ def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
         or _has_argument(records, own)
         or any(is_moving(leaf) and not is_seed(leaf) for leaf in leaves)
     )
+
+
+def begins_alone(graph: Graph, source: Value, cell: Cell) -> bool:
+    """Say whether a graph begins with a source and arrays alone, and its records, of one generation, have no notes."""
+    records, leaves = graph
+    return {source}.issuperset(leaves) and {cell}.issuperset(map(_cell, records)) and not any(map(_notes, records))
 
 
 def _has_argument(records: Sequence[Record], own: Set[Any]) -> bool:

@@ -72,7 +72,9 @@ class Reader:
                 array = self._missing(record, link)
             if self.cls is not None:
                 return for_rule(record, wrap(self.cls, array, link, link.version), position)
-        elif isinstance(link, Value):
+            dtype = link.dtype
+            return array if dtype is float64 or dtype is float32 else for_rule(record, array, position)
+        if isinstance(link, Value):
             if link.version is not None:
                 check_stamp(record, position, link.version, stamp_at(record, position))
             if self.cls is not None:
@@ -85,7 +87,7 @@ class Reader:
         else:
             return link
         dtype = array.dtype
-        return array if dtype is float32 or dtype is float64 else for_rule(record, array, position)
+        return array if dtype is float64 or dtype is float32 else for_rule(record, array, position)
 
     def output(self, record: Record) -> Any:
         """Return the output of a record."""

@@ -21,6 +21,7 @@ import numpy as np
 from .._typing import NDArray, Underflow
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import GradientError, ShapeError
+from ..kernels.silence import silent
 from ..kernels.sums import FEW, MOST_LABELS, add_reduce
 from .apply import PICK
 from .batching import Batched
@@ -116,7 +117,7 @@ def reverse(
     read = reader.operand
     restored = reader.restored
     followers = followers_of(records)
-    with np.errstate(all="ignore", under=under), reader:
+    with silent() if under == "ignore" else np.errstate(all="ignore", under=under), reader:
         for record in records:
             g = cotangents.pop(record, None)
             if g is None:
@@ -168,7 +169,11 @@ def reverse(
                         else:
                             cotangent = sum_of_products(g, operand, like.shape)
                     elif rule.reads or not op.is_elementwise:
-                        if link in cotangents and op.facts.add_back is not None and _add_back(cotangents, record, g):
+                        if (
+                            link in cotangents
+                            and (add_back := op.facts.add_back) is not None
+                            and _add_back(cotangents, link, g, add_back, record.params)
+                        ):
                             continue
                         cotangent = rule.run(g, record, reader, position)
                     else:
@@ -284,21 +289,22 @@ def accumulate(cotangents: Cotangents, link: Link, cotangent: Any) -> None:
         cotangents[link] = cotangent if before is None else before + cotangent
 
 
-def _add_back(cotangents: Cotangents, record: Record, g: Any) -> bool:
-    """Add a record's part of the cotangent of its operand to what has arrived there, if that is ours alone."""
-    before = cotangents.get(record.inputs[0])
+def _add_back(cotangents: Cotangents, link: Link, g: Any, add_back: Callable[..., None], params: Any) -> bool:
+    """Add a part of the cotangent of a link to what has arrived there, if that is ours alone."""
+    before = cotangents.get(link)
     # As in `accumulate`.
     if (
         type(before) is _ndarray
-        and not isinstance(g, Value)
+        and (type(g) is _ndarray or isinstance(g, np.generic))
         and _getrefcount(before) == KEPT
         and before.base is None
         and before.dtype is g.dtype
-        and before.flags.writeable
     ):
-        assert record.op.facts.add_back is not None
-        record.op.facts.add_back(before, g, **(record.params or {}))
-        return True
+        try:
+            add_back(before, g, **params)
+            return True
+        except ValueError:  # The array is read-only.
+            pass
     return False
 
 
@@ -416,12 +422,12 @@ def deliver(value: Value, cotangent: Any, is_unscaled: bool = False) -> None:
         is_kept = total.dtype == value.dtype or (value.dtype in HALF_DTYPES and total.dtype == float32)
         widens = is_wide and total.dtype != float32
         if total.flags.writeable and is_kept and not widens:
-            with np.errstate(all="ignore"):  # As the sweep that it ends.
+            with silent():  # As the sweep that it ends.
                 np.add(total, cotangent, out=total, casting="same_kind")
             mark_written(extras.grad, None)
         else:
             like = cotangent if widens else extras.grad if is_kept else value
-            with np.errstate(all="ignore"):
+            with silent():
                 extras.grad = wrap(value.plain, own_array(total + cotangent, like))
 
 
@@ -440,5 +446,5 @@ def own_array(array: Any, like: Any) -> NDArray:
         return array
     if array.dtype == like.dtype:
         return np.array(array, order="C")
-    with np.errstate(all="ignore"):  # As the sweep that it ends: beyond the range of halves is infinity.
+    with silent():  # As the sweep that it ends: beyond the range of halves is infinity.
         return np.array(array, dtype=like.dtype, order="C")

@@ -53,12 +53,9 @@ def link_version(base: Value, view: Value, is_view: bool = False) -> None:
         stamp = base.version
         assert stamp is not None
     version, count = stamp
-    if base.node is LEAF:
-        leaves = version.leaves
-        if not leaves:
-            version.leaves = (weakref.ref(base),)
-        elif leaves[-1]() is not base and all(leaf() is not base for leaf in leaves):
-            version.leaves = (*(leaf for leaf in leaves if leaf() is not None), weakref.ref(base))
+    if base.node is LEAF and not (version.leaves and version.leaves[-1]() is base):
+        others = [leaf for leaf in version.leaves if leaf() is not None and leaf() is not base]
+        version.leaves = (*others, weakref.ref(base))
     if count != version.count:
         stamp = (version, version.count)
     view.version = stamp
