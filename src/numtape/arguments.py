@@ -298,12 +298,12 @@ _Exit = tuple[CodeType, int, str] | None
 
 
 #: The calls of transforms that are running, in any thread, by their ids.
-_running: set[int] = set()
+running: set[int] = set()
 
 
 def depends_on_running(values: Sequence[Value]) -> bool:
     """Say whether tensors depend on an argument of a transform that is running, in whatever thread."""
-    if not _running:
+    if not running:
         return False
     records, leaves = graph_of(list(map(link_of, values)))
     return any(record.notes is not None and record.notes.is_argument for record in records) or any(
@@ -322,11 +322,11 @@ def run(
         inner.tapes = (*inner.tapes, tape)
     thread = inner.thread
     before, thread.last_exit = thread.last_exit, None
-    _running.add(id(inputs))
+    running.add(id(inputs))
     try:
         return call_in(inner, function, inputs.args, kwargs), thread.last_exit
     finally:
-        _running.discard(id(inputs))
+        running.discard(id(inputs))
         thread.last_exit = thread.last_exit or before
 
 

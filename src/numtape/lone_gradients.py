@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._typing import NDArray
-from .arguments import Arguments
+from .arguments import Arguments, running
 from .core.context import State, Target
 from .core.graph import begins_alone, graph_of
 from .core.record import Record
@@ -35,7 +35,7 @@ def gradient_alone(inputs: Arguments, out: Any, state: State) -> NDArray | None:
     It does unless the function returned a number that was computed from the argument and from arrays alone.
     """
     record = getattr(out, "node", None)
-    if type(record) is not Record or record.shape:
+    if type(record) is not Record or record.shape or running:  # Another thread may differentiate by what is inside.
         return None
     (source,) = inputs.tensors
     graph = graph_of((record,), since=inputs.since)

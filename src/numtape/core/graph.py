@@ -95,9 +95,8 @@ def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
 
 
 def begins_alone(graph: Graph, source: Value, cell: Cell) -> bool:
-    """Say whether a graph begins with a source and arrays alone, and its records, of one generation, have no notes."""
-    records, leaves = graph
-    return {source}.issuperset(leaves) and {cell}.issuperset(map(_cell, records)) and not any(map(_notes, records))
+    """Say whether a graph begins with a source and arrays alone, and all its records are of one generation."""
+    return {source}.issuperset(graph[1]) and {cell}.issuperset(map(_cell, graph[0]))
 
 
 def _has_argument(records: Sequence[Record], own: Set[Any]) -> bool:

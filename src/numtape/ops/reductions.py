@@ -9,6 +9,7 @@ from .._typing import Array, Axis, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable, linear
 from ..core.op import Back, Structure
+from ..dtypes import float32, float64
 from ..errors import ArgumentError, AxisError
 from ..kernels.half_sums import HALVES, rounded, sum_of_halves
 from ..kernels.sums import add_reduce
@@ -109,7 +110,8 @@ def sum(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
         >>> nt.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
         array([4., 6.])
     """
-    if getattr(x, "dtype", None) in HALVES:
+    dtype = getattr(x, "dtype", None)
+    if dtype is not float64 and dtype is not float32 and dtype in HALVES:
         return sum_of_halves(x, axis, keepdims)
     return add_reduce(x, axis, keepdims)
 
