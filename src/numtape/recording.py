@@ -96,7 +96,8 @@ class Recording:
         self._tape.is_ended = False
         if self._tape in state.tapes:
             return {}
-        self._tape.start_cell([*(tape.cell for tape in state.tapes), state.context.cell])
+        around = [tape.cell for tape in state.tapes if not tape.forgets]
+        self._tape.start_cell([*around, state.context.cell])
         changes = {"tapes": (*state.tapes, self._tape), "watch_all": state.watch_all or self._tape.watch_all}
         own = tuple(scope for scope in self._scopes if not scope.ends_casts or casting(state.scopes) is not None)
         if own:
@@ -197,6 +198,8 @@ class Recording:
             if isinstance(tensor, Tensor):
                 tensor.name = name
         given = (*tensors, *named.values())
+        for tape in current().tapes:
+            tape.heed(self._tape)
         for leaf in tree.leaves(given):
             if not isinstance(leaf, Value):
                 raise OperandError(f"watch: wants tensors, not {type(leaf).__name__}; make one with nt.tensor(...).")

@@ -160,5 +160,5 @@ class HybridScheduler:
 def _mixed(path: Path) -> Alternative:
     """Price the sweeps both ways from the narrowest cut: for each of its elements, they pass each record once."""
     cut = path.narrowest
-    price = cut.width * (path.work + path.inputs * path.outputs)
+    price = cut.width * (path.work + path.product)
     return Alternative(_MIXED, cut.width, cut.width, price, cut.width)

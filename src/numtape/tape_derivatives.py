@@ -12,8 +12,8 @@ from .arguments import depends_on_running
 from .core.apply import watch_on_use
 from .core.context import current, entered
 from .core.gradients import as_tensor, check_target, link_of, push_forward
-from .core.graph import is_reached
-from .core.tape import RecordingTape
+from .core.graph import graph_of, is_reached
+from .core.tape import RecordingTape, watched_by_others
 from .core.value import Value, wrap
 from .directions import as_moved
 from .errors import ArgumentError, NotConnectedError, OperandError
@@ -182,7 +182,13 @@ class TapeDerivatives(Recording):
         for seed in seeds:
             if isinstance(seed, Value) and seed.node is None and state.watch_all:
                 watch_on_use(state, seed)
-        return bool(outer) or state.transforms > 0 or depends_on_running(targets)
+        if outer or state.transforms or depends_on_running(targets):
+            return True
+        others = watched_by_others(self._tape)
+        if not others:  # As most often.
+            return False
+        records, leaves = graph_of([link_of(target) for target in targets])
+        return not {*records, *leaves}.isdisjoint(map(link_of, others))
 
 
 def as_list(what: str, given: Any, name: str = "gradient") -> list[Any]:

@@ -333,12 +333,25 @@ class State:
         state.transforms = self.transforms
         return state
 
+    def outlasting(self, left: "State", outer: "State") -> "State":
+        """Return one for a block that goes on after the one around it, whose state was `left`, has ended.
+
+        What it has not changed itself is as outside.
+        """
+        state = self.copied(outer, self.entry)
+        for name in _AMBIENT:
+            if getattr(self, name) is getattr(left, name):
+                setattr(state, name, getattr(outer, name))
+        return state
+
     def change(self, changes: dict[str, Any]) -> None:
         """Set fields by their names."""
         for name, value in changes.items():
             setattr(self, name, value)
 
 
+#: What blocks change.
+_AMBIENT = ("context", "grad", "observers", "scopes", "tapes", "transforms", "watch_all")
 _STATE: ContextVar[State | None] = ContextVar("numtape_state", default=None)
 _BASE = threading.local()
 
@@ -388,7 +401,8 @@ def _left(state: State, entry: Entry) -> State:
         return state
     outside = place.outer
     for each in reversed(inside):
-        outside = each.copied(outside, each.entry)
+        outside = each.outlasting(place, outside)
+        place = each
     return outside
 
 

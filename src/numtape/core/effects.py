@@ -1,4 +1,4 @@
-"""What functions change besides their results: random streams move on, running statistics follow the batch.
+"""What functions change besides their results: random streams move on, statistics and counters follow the batch.
 
 A transform that has to run a function again takes both back first, so that it leaves what one run would have left. A
 step that is skipped takes the statistics back, which the records behind its loss tell.

@@ -75,6 +75,10 @@ class Path:
                 sizes[record] = size
         #: Multiply-adds that carry one tangent or cotangent all the way.
         self.work = work
+        #: How many elements a product of the two sides of a cut has: those of sources and targets that are connected.
+        self.product = sum(sizes[link] for link in sources if link in last_reads) * sum(
+            sizes[link] for link in set(targets) if link in sizes
+        )
         # Targets are alive to the end.
         self._last_reads.update(dict.fromkeys(targets, len(self.records)))
         #: How many elements are alive before the first record and after each: from their record to their last reader.

@@ -7,6 +7,7 @@ reverse sweep that would have to go past a cut raises `StreamedError`, and whoev
 
 import math
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -54,14 +55,17 @@ class StreamingTape(RecordingTape):
         "constants",
         "depth",
         "failure",
+        "heeded",
         "known_cells",
         "must_be_alone",
         "past",
         "pushed",
         "start",
         "tangents",
+        "waiting",
     )
 
+    forgets = True
     tangents: Tangents
 
     def __init__(self, sources: Tangents, must_be_alone: bool = False) -> None:
@@ -77,21 +81,26 @@ class StreamingTape(RecordingTape):
         self.depth = current().transforms + 1
         #: Nothing older depends on the sources.
         self.start = next_index()
-        #: The generations whose records are listed here; other threads make records of others.
+        #: The generations of records that were listed here and have links; other threads make records of others.
         self.known_cells = {self.cell}
         #: The generation of the records whose links were cut.
         self.past = Past()
         #: Older records that lead to nothing that anybody differentiates by.
         self.constants: set[Record] = set()
+        #: Tapes that watch something, whether they are entered or not.
+        self.heeded: list[weakref.ref[RecordingTape]] = []
+        #: What was recorded while there were tapes within, with these: it has links as long as one may need them.
+        self.waiting: list[tuple[list[weakref.ref[RecordingTape]], list[Record]]] = []
         #: How many tangents there were when it was last looked which tensors are gone, and what was pushed since.
         self.alive = 0
         self.pushed = 0
 
     def settle(self) -> None:
         """Push tangents through the records that wait; forget the tangents of tensors that are gone."""
+        if not isinstance(self.records, _Batch):
+            return  # It has ended, but a generator still holds the state of a block inside.
         batch = self.records[:]
         self.records.clear()
-        assert isinstance(self.records, _Batch)
         self.pushed += _ROOM - self.records.room
         self.records.room = _ROOM
         if batch:
@@ -104,12 +113,10 @@ class StreamingTape(RecordingTape):
             except BaseException as error:
                 self.failure = error
                 raise
-            # Transforms and tapes within need the links of their records.
-            state = current()
-            if state.transforms == self.depth and state.tapes == (self,):
-                for record in batch:
-                    _cut(record, self.past)
+            self._let_go(batch)
             del batch
+        elif self.waiting:
+            self._let_go([])
         tangents = self.tangents
         # Not after each of many small batches, while there are many tangents.
         if self.pushed >= max(_ROOM // 2, _RECORD * self.alive):
@@ -117,6 +124,31 @@ class StreamingTape(RecordingTape):
             for link in [link for link in tangents if type(link) is Record and _getrefcount(link) <= KEPT]:
                 del tangents[link]
             self.alive, self.pushed = len(tangents), 0
+
+    def _let_go(self, batch: list[Record]) -> None:
+        """Cut the links of records that were pushed; not while transforms and tapes within may need them."""
+        state = current()
+        if state.transforms != self.depth:
+            return  # What is computed outside of the transform will have no links to them.
+        self.heeded = list(filter(_is_in_need, self.heeded))
+        within = [weakref.ref(tape) for tape in state.tapes if tape is not self]
+        self.waiting.append(([*within, *self.heeded], batch))
+        if within:
+            return
+        waiting, self.waiting = self.waiting, []
+        self.known_cells = {self.cell}
+        for tapes, records in waiting:
+            if any(map(_is_in_need, tapes)):
+                self.waiting.append((tapes, records))
+                self.known_cells.update(record.cell for record in records)
+                continue
+            for record in records:
+                _cut(record, self.past)
+
+    def heed(self, tape: RecordingTape) -> None:
+        """Leave the links of what is computed from now on, as long as a tape within watches something."""
+        self.settle()
+        self.heeded.append(weakref.ref(tape))
 
     def tangent_of(self, link: Link) -> Any:
         """Return the tangent of a value of the function, None if it does not depend on the sources."""
@@ -169,9 +201,16 @@ class StreamingTape(RecordingTape):
         self.records = []
         self.tangents = {}
         self.constants = set()
+        self.waiting = []
         self.failure = None
         self.past.is_over = True
         super().end()
+
+
+def _is_in_need(reference: "weakref.ref[RecordingTape]") -> bool:
+    """Say whether a tape may still be asked for derivatives of what it saw."""
+    tape = reference()
+    return tape is not None and bool(tape.records or tape.watched)
 
 
 def _streamed() -> None:

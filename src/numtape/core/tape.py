@@ -1,5 +1,6 @@
 """What a tape is to the engine: a list of the records made while it is active, and the tensors that it watches."""
 
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -15,7 +16,10 @@ class RecordingTape:
     or dropped. Tensors do not know their tapes, they only count them.
     """
 
-    __slots__ = ("cell", "cells", "is_ended", "records", "watch_all", "watched", "watched_by_use")
+    __slots__ = ("__weakref__", "cell", "cells", "is_ended", "records", "watch_all", "watched", "watched_by_use")
+
+    #: Whether it lets go of records as it goes, so that its end is nothing to those that tapes inside of it list.
+    forgets = False
 
     def __init__(self, watch_all: bool) -> None:
         self.watch_all = watch_all
@@ -31,6 +35,7 @@ class RecordingTape:
     def watch(self, value: Value) -> None:
         """Make a tensor a source until this tape ends."""
         _watch(self.watched, value)
+        _watching[id(self)] = weakref.ref(self)
 
     def watch_on_use(self, value: Value) -> None:
         """Make a tensor a source until this tape starts anew or ends."""
@@ -71,6 +76,9 @@ class RecordingTape:
     def settle(self) -> None:
         """Get ready for a change of the surroundings or a write in place; a tape that only lists has nothing to do."""
 
+    def heed(self, tape: "RecordingTape") -> None:
+        """Know of a tape that begins to watch something; one that forgets nothing need not."""
+
     def unwatch_used(self) -> None:
         """Stop watching what was only watched because it was used; records keep their links to it."""
         _unwatch(self.watched_by_use)
@@ -79,6 +87,7 @@ class RecordingTape:
         """Stop watching."""
         _unwatch(self.watched_by_use)
         _unwatch(self.watched)
+        _watching.pop(id(self), None)
 
     def end(self) -> None:
         """Invalidate everything recorded, and stop watching."""
@@ -89,6 +98,16 @@ class RecordingTape:
 
     def __del__(self) -> None:
         self.unwatch()
+
+
+#: The tapes that watch something because they were told to, by their ids, whether they are entered or not.
+_watching: dict[int, "weakref.ref[RecordingTape]"] = {}
+
+
+def watched_by_others(own: RecordingTape) -> list[Value]:
+    """Return the tensors that other tapes than one's own were told to watch."""
+    others = [tape for reference in list(_watching.values()) if (tape := reference()) is not None and tape is not own]
+    return [value for tape in others for value, _ in list(tape.watched.values())]
 
 
 @contextmanager
