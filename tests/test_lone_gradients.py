@@ -84,6 +84,8 @@ FUNCTIONS = [
     lambda x: 3.0,
     lambda x: nt.tensor(2.0),
     lambda x: (x * nt.checkpoint(lambda y: y.exp(), x)).sum(),
+    lambda x: nt.checkpoint_loop(lambda y: nt.ones_like(y), x, 3).sum(),
+    lambda x: nt.floor(x).sum(),
     partly_without,
     writes_in_place,
     in_a_context,

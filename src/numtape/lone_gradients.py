@@ -45,6 +45,7 @@ def gradient_alone(inputs: Arguments, out: Any, state: State) -> NDArray | None:
     target.seed = None
     seed = np.array(1.0, record.dtype)
     found = reverse([(record, seed)], (source,), graph=graph, way=(None, {source}))
-    gradient = own_array(found.pop(source), source.array)
+    array = source.array
+    gradient = own_array(found.pop(source), array) if source in found else np.zeros(array.shape, array.dtype)
     inputs.release()
     return gradient
