@@ -121,15 +121,15 @@ def tracked(state: Any) -> Any:
 
 
 #: Stands behind what has left a step: somebody wants its gradient.
-_BEFORE = wrap(Tensor, np.zeros(()))
-_BEFORE.requires_grad = True
+BEFORE = wrap(Tensor, np.zeros(()))
+BEFORE.requires_grad = True
 
 
 def end_leaves(state: Any) -> None:
     """Let what a step began with be a result of the step, which ends: whoever uses it later is told so."""
     for leaf in tensors_of(state):
         if leaf.node is LEAF:
-            leaf.node = new_record(COPY, (_BEFORE,), None, 1, None, leaf.shape, leaf.dtype, current())
+            leaf.node = new_record(COPY, (BEFORE,), None, 1, None, leaf.shape, leaf.dtype, current())
 
 
 def snapshot(state: Any, number: int, streams: Iterable[Stream]) -> Snapshot:

@@ -1,280 +1,47 @@
-"""See what the steps of a loop do: their ops, shapes and parameters, and the tensors that they take from outside."""
+"""See what the steps of a loop do: their ops, shapes and parameters, and what they take from outside."""
 
-import gc
-import weakref
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from .. import tree
+from ..core.apply import PICK
 from ..core.context import Scope
 from ..core.gradients import link_of
 from ..core.op import Structure
-from ..core.recompute import fingerprint
-from ..core.record import Record, describe_site, next_index
+from ..core.record import Record, next_index
 from ..core.tape import RecordingTape
-from ..core.value import Value, writes_to
-from ..errors import GradientError, OverwrittenError
-from .loop_states import checksum
+from ..core.value import Value
+from ..errors import GradientError
+from .loop_op import LOOP
+from .loop_outside import Captured, Key, Tensors
+from .loop_states import checksum, tensors_of
+from .loop_strangers import Place, Strangers
 
-#: Tensors, by identity. Those that a step makes for itself die with it.
-Tensors = weakref.WeakValueDictionary[int, Value]
-
-
-class _Use(NamedTuple):
-    """The first use of a tracked tensor: in which step, its number among all, and the write count of a leaf then."""
-
-    step: int
-    order: int
-    #: The leaf, weakly, or the record that has made the tensor.
-    link: Any
-    writes: int | None
-    #: Whether several steps have used it. If not, it may be the step's own, which that may write to.
-    is_shared: bool = False
-
-
-class _Look(NamedTuple):
-    """The first use of a tensor as a constant: in which step, and what it held."""
-
-    step: int
-    value: "weakref.ref[Value]"
-    print: int
-    #: The write count then; None where steps write to it themselves, so that only what it holds tells it.
-    writes: int | None
-    #: Whether an earlier step has made it.
-    is_left_over: bool
-    #: Whether a record has used it, and not only what was computed from it, which a step may find the next time.
-    is_direct: bool
-
-
-class Captured:
-    """The tensors that steps take from outside.
-
-    Tracked ones are told by which they are, since they get gradients; constants by what they hold, since a step may
-    find what another one has made, or make it anew. Write counts say without a look whether they still hold it.
-    """
-
-    def __init__(self) -> None:
-        self._made: dict[Record, Value] = {}
-        self._leaves: Tensors = weakref.WeakValueDictionary()
-        #: By identity, of links and of tensors; those that die are forgotten, since a step makes some of its own.
-        self._uses: dict[int, _Use] = {}
-        self._looks: dict[int, _Look] = {}
-        #: The constants that steps have computed, while somebody holds them.
-        self._computed: Tensors = weakref.WeakValueDictionary()
-        self._count = 0
-        #: The first index of the loop, and of the step that runs, which has a number.
-        self._since = self._step_since = next_index()
-        self._step = 0
-
-    def start_step(self, number: int) -> None:
-        """Take what was made from now on as made by the step that runs."""
-        self._step = number
-        self._step_since = next_index()
-
-    def compute(self, value: Value) -> None:
-        """Note a constant that the step has computed."""
-        self._computed[id(value)] = value
-
-    def _is_left_over(self, value: Value) -> bool:
-        """Say whether an earlier step has made a tensor."""
-        if type(value.node) is Record:
-            return self._since <= value.node.index < self._step_since
-        return self._computed.get(id(value)) is value
-
-    def is_tracked(self, value: Value) -> bool:
-        """Say whether a tensor is told by which it is."""
-        return value.node is not None
-
-    def add(self, value: Value) -> None:
-        """Note a tracked tensor that a record has used."""
-        link = link_of(value)
-        if type(link) is Record:
-            if self._is_left_over(value):
-                raise GradientError(
-                    f"checkpoint_loop: its step uses a tensor of shape {value.shape} that an earlier step has made, at "
-                    f"{link.site}, and that is no part of the state, so its gradient would be lost. Put what later "
-                    "steps need into the state, and detach() what they only look at."
-                )
-            self._made.setdefault(link, value)
-        else:
-            self._leaves.setdefault(id(value), value)
-        known = self._uses.get(id(link))
-        if known is None:
-            self._count += 1
-            is_made = type(link) is Record
-            kept = link if is_made else _weakly(value, self._uses)
-            self._uses[id(link)] = _Use(self._step, self._count, kept, None if is_made else writes_to(value))
-        elif not known.is_shared and known.step < self._step:
-            self._uses[id(link)] = known._replace(is_shared=True)
-
-    def look(self, value: Value, is_direct: bool) -> None:
-        """Note a constant that a record has used, or that what one has used was computed from."""
-        known = self._looks.get(id(value))
-        if known is None:
-            ref = _weakly(value, self._looks)
-            self._looks[id(value)] = _Look(
-                self._step, ref, fingerprint(value.array), writes_to(value), self._is_left_over(value), is_direct
-            )
-        elif known.writes != writes_to(value):
-            self._looks[id(value)] = known._replace(writes=None)
-
-    def knows(self, link: Any) -> bool:
-        """Say whether a step has used something when it ran first."""
-        return id(link) in self._uses
-
-    def has_looked_at(self, value: Value) -> bool:
-        """Say whether a step has used a tensor as a constant when it ran first."""
-        return id(value) in self._looks
-
-    def is_shared(self, value: Value) -> bool:
-        """Say whether steps before this one have used a constant, or made it. Any other may be its own."""
-        look = self._looks.get(id(value))
-        return look is not None and (look.step < self._step or look.is_left_over)
-
-    def order_of(self, link: Any, step: int | None = None) -> int:
-        """Return a number that tells tracked tensors that steps before one have used, or before this; 0 for all others.
-
-        What only one step has used may be its own, and is another one when it runs again.
-        """
-        use = self._uses.get(id(link))
-        return 0 if use is None or use.step >= (self._step if step is None else step) else use.order
-
-    def print_of(self, value: Value) -> int:
-        """Return what tells what a constant holds."""
-        look = self._looks.get(id(value))
-        is_same = look is not None and look.writes is not None and look.writes == writes_to(value)
-        return look.print if look is not None and is_same else fingerprint(value.array)
-
-    def values(self) -> list[Value]:
-        """Return the tensors that get gradients in the order of first use; of leaves, those that outlive the loop.
-
-        When a loop around it runs again to be recorded, what was a leaf may be a record; its place is the same.
-        """
-        found: list[tuple[Any, Value]] = [*self._made.items(), *((value, value) for value in self._leaves.values())]
-        found.sort(key=lambda pair: self._uses[id(pair[0])].order)
-        return [value for _, value in found]
-
-    def constants(self) -> list[tuple[Value, _Look]]:
-        """Return the tensors that were used as constants and outlive the loop, with their first uses."""
-        found = [(look.value(), look) for look in list(self._looks.values())]
-        return [(value, look) for value, look in found if value is not None]
-
-    def check(self) -> None:
-        """Raise if a tensor was overwritten since it was read: after the loop, or by steps if it is tracked."""
-        uses = [use for use in self._uses.values() if use.writes is not None and use.is_shared]
-        leaves = [(use.link(), use.writes) for use in uses]
-        constants = [(value, look.writes) for value, look in self.constants() if look.writes is not None]
-        for value, writes in [*leaves, *constants]:
-            if value is not None and writes_to(value) != writes:
-                assert value.version is not None
-                written = describe_site(value.version[0].code, value.version[0].lasti)
-                raise OverwrittenError(
-                    f"checkpoint_loop: its step reads a tensor of shape {value.shape} that was overwritten since, at "
-                    f"{written}; write the new value to another tensor, or call backward before."
-                )
-
-
-def _weakly(value: Value, notes: dict[int, Any]) -> "weakref.ref[Value]":
-    """Return a weak reference to a tensor; what is noted of it goes when it dies."""
-    key = id(value)
-    return weakref.ref(value, lambda _: notes.pop(key, None))
-
-
-class Strangers:
-    """Finds tracked tensors that steps take from outside when they run again, and did not take the first time."""
-
-    def __init__(self, captured: Captured) -> None:
-        self._captured = captured
-        #: What steps took the first time, and have not taken again.
-        self._missing = set(map(link_of, captured.values()))
-        #: Leaves that were not taken the first time, and in which run of a step each was seen.
-        self._leaves: Tensors = weakref.WeakValueDictionary()
-        self._seen: dict[int, int] = {}
-        self._step = self._runs = 0
-
-    def start_step(self, number: int) -> None:
-        """Take what is used from now on as used by a step."""
-        self._step = number
-        self._runs += 1
-
-    def knows(self, link: Any) -> bool:
-        """Say whether a step has used something when it ran first."""
-        return self._captured.knows(link)
-
-    def compute(self, value: Value) -> None:
-        """Leave a constant that the step has computed."""
-
-    def is_tracked(self, value: Value) -> bool:
-        """Say whether a tensor is told by which it is: a constant may require gradients since."""
-        link = link_of(value)
-        return value.node is not None and (self.knows(link) or not self._captured.has_looked_at(value))
-
-    def add(self, value: Value) -> None:
-        """Look at a tracked tensor that a record has used."""
-        link = link_of(value)
-        if not self.knows(link):
-            if type(link) is Record:
-                _raise_strange(value)
-            self._add_leaf(value)
-        self._missing.discard(link)
-
-    def look(self, value: Value, is_direct: bool) -> None:
-        """Leave a constant: what it holds is compared."""
-
-    def is_shared(self, value: Value) -> bool:
-        """Say that a constant may be the step's own: those that were shared are known from the first run."""
-        return False
-
-    def order_of(self, link: Any) -> int:
-        """Return the `order_of` what was captured."""
-        return self._captured.order_of(link, self._step)
-
-    def print_of(self, value: Value) -> int:
-        """Return the `print_of` what was captured."""
-        return self._captured.print_of(value)
-
-    def _add_leaf(self, value: Value) -> None:
-        """Raise for a leaf that several steps use: none of them has made it for itself."""
-        if self._leaves.get(id(value)) is not value:
-            self._leaves[id(value)] = value
-            self._seen[id(value)] = self._runs
-        elif self._seen[id(value)] != self._runs:
-            _raise_strange(value)
-
-    def check(self) -> None:
-        """Raise for a leaf that has outlived the steps, if they have left out what they took the first time."""
-        if self._leaves and self._missing:
-            gc.collect()  # It may be dead but for cycles.
-            for value in self._leaves.values():
-                _raise_strange(value)
-
-
-def _raise_strange(value: Value) -> NoReturn:
-    what = f"the tensor {value.name!r}" if value.name else f"a tensor of shape {value.shape}"
-    raise GradientError(
-        f"checkpoint_loop: its step took {what} from outside when it ran again, and not when it ran first. A step that "
-        "captures a variable sees what this holds when the backward runs; bind it (lambda s, w=w: ...), or put it into "
-        "the state."
-    )
-
-
-def _is_linked(value: Any) -> bool:
-    return isinstance(value, Value) and value.node is not None
+#: In a mask, the bit of what comes from the state of an earlier step. Then follow those of the parts of the state.
+_LOST = 1
 
 
 class Watcher(Scope):
-    """Notes what a step does: its ops, shapes and parameters, and the tensors that it takes from outside."""
+    """Notes what a step does, and what it takes from outside.
+
+    A record is *moving* if it depends on the step's state, and *still* if not: then it may as well have run before the
+    loop, or in another step that has kept what it made. What is behind the next state is told once the step has ended:
+    the rest was only looked at.
+    """
 
     skips_loops = True
 
     def __init__(self, start: Any, outside: Captured | Strangers, number: int, verify: bool) -> None:
-        outside.start_step(number)
+        starts = [link_of(part) for part in tensors_of(start)]
+        outside.start_step(number, starts)
         self.outside = outside
         #: Numbers that tell ops, shapes, parameters and what is linked to what, and which tracked tensors from outside
-        #: are taken.
+        #: are taken that are told by which they are.
         self.trace = 0
         self.taken = 0
+        #: Where others are taken.
+        self.places: list[Place] = []
         #: What tells the constants from outside that the step takes, those that records use in that order, and those
         #: that it has not made itself. When it runs again, the latter must be among all that it takes then, in their
         #: order; of its own there may be any.
@@ -285,94 +52,291 @@ class Watcher(Scope):
         #: matters to a derivative that is not told here, however a step comes to it.
         self.values = 0
         self.verify = verify
+        #: What each link comes from, as bits: a state that is lost, parts of the step's state, tensors from outside.
+        self._masks: dict[Any, int] = {start: 2 << i for i, start in enumerate(starts)}
+        self._moving = (2 << len(starts)) - 1
+        self._sources: list[Any] = []
+        #: For each part of the next state, the parts of the state and the tensors from outside that it comes from.
+        self.reaches: list[tuple[list[int], list[Any]]] = []
+        #: Numbers of the parts of the state, below 0, and of the step's moving records.
+        self._numbers: dict[Any, int] = {start: -number for number, start in enumerate(starts, 1)}
+        #: What tells still records.
+        self._keys: dict[Any, Key] = {}
+        #: The tensors of records that are not moving, and the records that were seen when they were made.
+        self._tensors: dict[Record, Value] = {}
+        self._shown: set[Record] = set()
+        #: Constants and still records that come from the state, by their values.
         self.inside: set[Any] = {link_of(leaf) for leaf in tree.leaves(start) if isinstance(leaf, Value)}
-        #: Numbers of the parts of the state, below 0, and of the step's records.
-        parts = enumerate(tree.leaves(start), 1)
-        self._numbers: dict[Any, int] = {link_of(part): -number for number, part in parts if _is_linked(part)}
-        #: By the ids of constants that the step has computed: these, the tensors from outside that are behind each, and
+        #: By constants and still records that the step has computed: the tensors from outside that are behind each, and
         #: whether it follows from shared ones alone. Then it is told by what it holds, as one that was found is.
-        self._behind: dict[int, tuple[Value, dict[int, Value], bool]] = {}
+        self._behind: dict[Any, tuple[dict[Any, None], bool]] = {}
         #: The first index of the step.
         self._since = next_index()
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
-        """Add a record to the trace, and look at its operands from outside."""
-        self.inside.add(record)
-        self.trace = zlib.crc32(f"{record.op.name}{record.shape}{record.dtype}".encode(), self.trace)
-        if record.params:
-            self.trace = checksum(record.params, self.trace)
-        self.link(operands)
-        self._numbers[record] = len(self._numbers) + 1
-        for operand in operands:
-            if isinstance(operand, Value):
-                self.see(operand)
-        if self.verify:
+        """Note what a record comes from, and its values."""
+        self._shown.add(record)
+        mask = self._mask(record)
+        self._hold(operands)
+        if self.verify and self._has_state(record) and not mask & _LOST:
             # What is only moved is told where it arrives, if it does: the rest may never have been written.
             told = operands
             if record.op.facts.structure is Structure.MOVES:
                 positions, reads_out = record.op.kept(record.needs)
                 told = operands if positions is None or reads_out else [operands[i] for i in positions]
             self.values = checksum(told, self.values)
-
-    def link(self, values: Iterable[Any]) -> None:
-        """Add to the trace which parts of the state, or results of the step, tensors are that it uses or returns."""
-        numbers = [self._numbers.get(link_of(value), 0) if _is_linked(value) else 0 for value in values]
-        self.trace = zlib.crc32(repr(numbers).encode(), self.trace)
-
-    def on_loop(self, outside: Captured, traces: bytes, values: bytes) -> None:
-        """Take what the steps of a loop inside of the step have done, and what constants they took, for its own."""
-        self.trace = zlib.crc32(traces, self.trace)
-        self.values = zlib.crc32(values, self.values)
-        for value, look in outside.constants():
-            self.see(value, look.is_direct)
+            if record.op is LOOP:
+                self.values = zlib.crc32(_loop_of(record).values.tobytes(), self.values)
 
     def on_constant(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
-        """Note which tensors from outside are behind constants: they count once these are used, and not for a log."""
-        values = [operand for operand in operands if isinstance(operand, Value)]
-        known = [self._behind.get(id(value)) for value in values]
-        inside = [link_of(value) in self.inside for value in values]
-        behind: dict[int, Value] = {}
-        for value, found, is_inside in zip(values, known, inside, strict=True):
-            behind |= {id(value): value} if not is_inside else {} if found is None else found[1]
-        is_shared = bool(values) and all(
-            self.outside.is_shared(value) if found is None else found[2]
-            for value, found in zip(values, known, strict=True)
-        )
+        """Note what is behind constants: it counts once these are used, and not for a log."""
+        self._hold(operands)
+        self._note([link_of(operand) for operand in operands if isinstance(operand, Value)], results)
         for result in results:
-            self._behind[id(result)] = result, behind, is_shared
-            if any(inside):
-                self.inside.add(result)
             self.outside.compute(result)
 
-    def see(self, value: Value, is_direct: bool = True) -> None:
-        """Look at a tensor that a record uses, or that is part of the next state, or what this was computed from."""
-        link = link_of(value)
-        if type(link) is Record and link.index >= self._since:
-            self._look_behind(link)
-        found = self._behind.get(id(value))
-        if found is None:
-            if link not in self.inside:
-                self._take(value, link, is_direct)
-            return
-        _, behind, is_shared = found
-        self._behind[id(value)] = value, {}, is_shared  # Once is enough.
-        if link not in self.inside:
-            self._tell(value, is_shared, is_direct)
-        for each in behind.values():
-            if is_shared:  # What the constant holds tells what this holds; that it may be written to is noted.
-                self.outside.look(each, is_direct=False)
-            else:
-                self.see(each, is_direct=False)
+    def _hold(self, operands: Iterable[Any]) -> None:
+        """Hold the tensors of records that do not depend on the step's state."""
+        for operand in operands:
+            if isinstance(operand, Value) and type(operand.node) is Record and not self._has_state(operand.node):
+                self._tensors[operand.node] = operand
 
-    def _take(self, value: Value, link: Any, is_direct: bool) -> None:
-        """Note a tensor from outside. One that is only behind constants gets no gradient, and is as they are."""
-        if is_direct and self.outside.is_tracked(value):
-            self.outside.add(value)
-            if order := self.outside.order_of(link):
-                self.taken = zlib.crc32(order.to_bytes(8), self.taken)
-        else:
-            self.outside.look(value, is_direct)
-            self._tell(value, self.outside.is_shared(value), is_direct)
+    def _note(self, links: Sequence[Any], results: Sequence[Any]) -> None:
+        """Note what results come from that are no moving records."""
+        known = [self._behind.get(link) for link in links]
+        inside = [link in self.inside or self._has_state(link) for link in links]
+        behind: dict[Any, None] = {}
+        for link, found, is_inside in zip(links, known, inside, strict=True):
+            behind |= {link: None} if not is_inside else {} if found is None else found[0]
+        is_shared = bool(links) and all(
+            (value := self._tensor(link)) is not None and self.outside.is_shared(value) if found is None else found[1]
+            for link, found in zip(links, known, strict=True)
+        )
+        for result in results:
+            self._behind[result] = behind, is_shared
+            if any(inside):
+                self.inside.add(result)
+
+    def _tensor(self, link: Any) -> Any:
+        """Return the tensor of a link that is not moving; None if it is not at hand."""
+        return link if type(link) is not Record else self._tensors.get(link)
+
+    def _has_state(self, link: Any) -> bool:
+        """Say whether a link depends on the step's state."""
+        return self._masks.get(link, 0) & self._moving & ~_LOST != 0
+
+    def _is_moving(self, link: Any) -> bool:
+        """Say whether a link depends on the step's state, or on one that is lost."""
+        return self._masks.get(link, 0) & self._moving != 0
+
+    def is_still(self, link: Any) -> bool:
+        """Say whether something depends on no state, and is not told by which it is, for a loop inside of the step."""
+        return not self._mask(link) & self._moving and not self.outside.is_fixed(link)
+
+    def _mask(self, link: Any) -> int:
+        """Return what a tracked link comes from."""
+        wanted, stack = link, [link]
+        while stack:
+            link = stack.pop()
+            if link in self._masks:
+                continue
+            if type(link) is not Record or link.index < self._since:
+                self._masks[link] = _LOST
+                if not self.outside.is_lost(link):
+                    self._masks[link] = self._moving + 1 << len(self._sources)
+                    self._sources.append(link)
+            elif missing := [each for each in _inputs(link) if each not in self._masks]:
+                stack += [link, *missing]
+            else:
+                self._masks[link] = 0
+                for each in _inputs(link):
+                    self._masks[link] |= self._masks[each]
+                if not self._is_moving(link):
+                    self.outside.adopt(link)
+                    self._note([*_inputs(link), *_constants(link)], (link,))
+        return self._masks[wanted]
+
+    def tell(self, after: Any) -> None:
+        """Tell what is behind the next state, and so matters to its derivatives."""
+        parts = tensors_of(after)
+        links = [link_of(part) if _is_linked(part) else None for part in parts]
+        self._hold(parts)
+        reaches: dict[Any, int] = {}
+        for record in self._order(links):
+            if self._is_moving(record):
+                self._tell_record(record)
+            else:
+                self._keys[record] = self._key_of(record)
+            reaches[record] = 0
+            for link in _reached(record):
+                reaches[record] |= reaches.get(link) or self._masks[link]
+        self._link([0 if link is None else self._told(None, i, link) for i, link in enumerate(links)])
+        for part, link in zip(parts, links, strict=True):
+            if link is None:  # What is passed on without an op is captured as well.
+                self._see(part)
+            self.reaches.append(self._split(0 if link is None else reaches.get(link) or self._masks[link]))
+
+    def _split(self, mask: int) -> tuple[list[int], list[Any]]:
+        """Return the parts of the state and the tensors from outside in a mask."""
+        mask >>= 1
+        count = self._moving.bit_length() - 1
+        bits = []
+        while mask:
+            bits.append((mask & -mask).bit_length() - 1)
+            mask &= mask - 1
+        return [bit for bit in bits if bit < count], [self._sources[bit - count] for bit in bits if bit >= count]
+
+    def _order(self, links: Iterable[Any]) -> list[Record]:
+        """Return the records of the step behind links, each after those that it depends on, in an order of theirs.
+
+        So it does not matter which thread ran them first.
+        """
+        found: dict[Record, None] = {}
+        stack = [link for link in reversed(list(links)) if self._is_own(link)]
+        while stack:
+            link = stack[-1]
+            if link in found:
+                stack.pop()
+                continue
+            if self._mask(link) & _LOST:
+                self._raise_lost(link)
+            missing = [each for each in _inputs(link) if self._is_own(each) and each not in found]
+            if missing:
+                stack += reversed(missing)
+            else:
+                found[stack.pop()] = None
+        return list(found)
+
+    def _raise_lost(self, link: Any) -> NoReturn:
+        """Raise for what comes from the state of an earlier step: name what that step has made of it."""
+        while self._is_own(link):
+            link = next(each for each in _inputs(link) if self._mask(each) & _LOST)
+        raise GradientError(
+            f"checkpoint_loop: its step uses a tensor of shape {link.shape} that an earlier step has made, at "
+            f"{link.site}, and that is no part of the state, so its gradient would be lost. Put what later steps need "
+            "into the state, and detach() what is a constant for them."
+        )
+
+    def _is_own(self, link: Any) -> bool:
+        return type(link) is Record and link.index >= self._since and link not in self._numbers
+
+    def _tell_record(self, record: Record) -> None:
+        """Add a moving record to the trace, and take its operands from outside."""
+        self.trace = _crc_of(record, self.trace)
+        numbers = []
+        for position, link in enumerate(record.inputs):
+            is_tracked = bool(record.needs >> position & 1)
+            numbers.append(self._told(record, position, link) if is_tracked else 0)
+            if not is_tracked and isinstance(link, Value):
+                self._see(link)
+        self._link(numbers)
+        self._numbers[record] = len(self._numbers) + 1
+        if self.verify and record not in self._shown:  # Another thread has made it.
+            told = [x for x in record.inputs if type(x) is not Record and x not in self._numbers]
+            self.values = checksum((record.params, told), self.values)
+        if record.op is LOOP:
+            for value, look in _loop_of(record).outside.constants():
+                self._see(value, look.is_direct)
+
+    def _link(self, numbers: Sequence[int]) -> None:
+        """Add to the trace which parts of the state, or results of the step, tensors are that it uses or returns."""
+        self.trace = zlib.crc32(repr(numbers).encode(), self.trace)
+
+    def _told(self, record: Record | None, position: int, link: Any) -> int:
+        """Return what tells a tracked operand of a record, or part of the next state, and take it if it is not moving.
+
+        If no op has computed it, it is told as a constant is, which it may have become since, or have been before.
+        """
+        number = self._numbers.get(link)
+        if number is not None:
+            return number
+        if self._mask(link) & _LOST:
+            self._raise_lost(link)
+        if type(link) is not Record and self.outside.is_constant(link):
+            self._see(link)
+            return 0
+        key = self._key(link)
+        self.taken = zlib.crc32(repr(key.sources).encode(), self.taken)
+        value = self._tensor(link)
+        if not self.outside.is_fixed(link) and not key.sources:
+            self._see(link)
+        self.outside.take(link, value, key)
+        self.places.append(Place(record, position, link, value, link in self.inside))
+        return key.ops
+
+    def _key(self, link: Any) -> Key:
+        """Return what tells something tracked that is not moving."""
+        if link in self._keys:
+            return self._keys[link]
+        if self.outside.is_fixed(link):
+            value = self._tensor(link)
+            if value is None and self.outside.use_of(link) is None:
+                raise GradientError(
+                    f"checkpoint_loop: another thread uses what {link.site} has computed outside of the step that it "
+                    "runs for, so its gradient would be lost. Put it into the state."
+                )
+            key = Key(0, self.outside.take(link, value))
+        elif type(link) is not Record:
+            self.outside.take(link, link)
+            key = Key()
+        elif (use := self.outside.use_of(link)) is not None:
+            key = use.key
+        else:  # An earlier step has made it.
+            key = self._key_of_chain(link)
+        self._keys[link] = key
+        return key
+
+    def _key_of_chain(self, record: Record) -> Key:
+        """Return what tells a record that another step has made, by what this depends on."""
+        stack = [record]
+        while stack:
+            link = stack[-1]
+            missing = [
+                each
+                for each in _inputs(link)
+                if type(each) is Record and each not in self._keys and not self.outside.is_fixed(each)
+            ]
+            if link in self._keys:
+                stack.pop()
+            elif missing:
+                stack += missing
+            else:
+                self._keys[stack.pop()] = self._key_of(link)
+        return self._keys[record]
+
+    def _key_of(self, record: Record) -> Key:
+        """Return what tells a still record, given what tells its operands."""
+        keys = [self._key(link) for link in _inputs(record)]
+        ops = zlib.crc32(repr([key.ops for key in keys]).encode(), _crc_of(record, 1))
+        sources = [key.sources for key in keys]
+        if not any(sources):
+            return Key(ops, 0)
+        # It is told by which these are; so other operands are to be told here.
+        for position, link in enumerate(record.inputs):
+            is_tracked = record.needs >> position & 1
+            if isinstance(link, Value) if not is_tracked else not self._key(link).sources:
+                self._see(link, is_direct=False)
+        return Key(ops, zlib.crc32(repr(sources).encode()))
+
+    def _see(self, link: Any, is_direct: bool = True) -> None:
+        """Look at a constant, or what is as good as one, or at what it was computed from."""
+        found = self._behind.get(link)
+        if found is None:
+            if link not in self.inside and (value := self._tensor(link)) is not None:
+                self.outside.look(value, is_direct)
+                self._tell(value, self.outside.is_shared(value), is_direct)
+            return
+        behind, is_shared = found
+        self._behind[link] = {}, is_shared  # Once is enough.
+        value = self._tensor(link)
+        if link not in self.inside and value is not None:
+            self._tell(value, is_shared, is_direct)
+        for each in behind:
+            if not is_shared:
+                self._see(each, is_direct=False)
+            elif (value := self._tensor(each)) is not None:
+                # What the constant holds tells what this holds; that it may be written to is noted.
+                self.outside.look(value, is_direct=False)
 
     def _tell(self, value: Value, is_shared: bool, is_direct: bool) -> None:
         """Note what a constant holds that is from outside, or follows from such ones alone."""
@@ -383,38 +347,76 @@ class Watcher(Scope):
         if is_shared:
             self.shared.add(held)
 
-    def _look_behind(self, record: Record) -> None:
-        """Take a record for one of the step that another thread has made for it, and look at what that has used."""
-        stack = [record]
-        while stack:
-            record = stack.pop()
-            if record in self.inside:
-                continue
-            self.inside.add(record)
-            if self.verify:
-                told = [link for link in record.inputs if type(link) is not Record]
-                self.values = checksum((record.params, told), self.values)
-            for position, link in enumerate(record.inputs):
-                if not record.needs >> position & 1:
-                    continue
-                if isinstance(link, Value):
-                    self.see(link)
-                elif type(link) is Record and link.index >= self._since:
-                    stack.append(link)
-                elif link not in self.inside and not self.outside.knows(link):
-                    raise GradientError(
-                        f"checkpoint_loop: another thread uses what {link.site} has computed outside of the step that "
-                        f"it runs for, at {record.site}, so its gradient would be lost. Put it into the state."
-                    )
+
+def _is_linked(value: Any) -> bool:
+    return isinstance(value, Value) and value.node is not None
 
 
-class Forgetful(RecordingTape):
+def _inputs(record: Record) -> list[Any]:
+    """Return the tracked operands of a record."""
+    return [link for position, link in enumerate(record.inputs) if record.needs >> position & 1]
+
+
+def _constants(record: Record) -> list[Value]:
+    """Return the operands of a record that are constants; those of all steps for a loop."""
+    found = [x for i, x in enumerate(record.inputs) if isinstance(x, Value) and not record.needs >> i & 1]
+    return found if record.op is not LOOP else [*found, *(value for value, _ in _loop_of(record).outside.constants())]
+
+
+def _reached(record: Record) -> list[Any]:
+    """Return the tracked operands that the result of a record depends on: of a loop, each result on some."""
+    whole, position = record, 0
+    if record.op is PICK and record.params is not None:
+        whole, position = record.inputs[0], record.params["position"]
+    if whole.op is not LOOP or (whole is record and type(record.shape) is list):
+        return _inputs(record)
+    reach = _loop_of(whole).reaches[position]
+    return [link for i, link in enumerate(whole.inputs) if whole.needs >> i & reach >> i & 1]
+
+
+def _loop_of(record: Record) -> Any:
+    assert record.params is not None
+    return record.params["loop"]
+
+
+def _crc_of(record: Record, total: int) -> int:
+    """Return a number that tells the op, shape and parameters of a record, beside a `total` so far."""
+    total = zlib.crc32(f"{record.op.name}{record.shape}{record.dtype}".encode(), total)
+    if record.op is LOOP:
+        return zlib.crc32(_loop_of(record).traces.tobytes(), total)
+    return checksum(record.params, total) if record.params else total
+
+
+class StepTape(RecordingTape):
+    """A tape for steps: what they detach it does not watch, nor in later steps, although it starts anew with each."""
+
+    __slots__ = ("_left_out",)
+
+    def __init__(self, watch_all: bool, left_out: Tensors) -> None:
+        super().__init__(watch_all)
+        self._left_out = left_out
+
+    def leave_out(self, value: Value) -> None:
+        """Let a constant that is used not be watched, by other tapes for steps of the loop as well."""
+        self._left_out[id(value)] = value
+
+    def watch_on_use(self, value: Value) -> None:
+        """Make a tensor a source until the step has ended."""
+        if self.would_watch(value):
+            super().watch_on_use(value)
+
+    def would_watch(self, value: Value) -> bool:
+        """Say whether an op that uses an untracked float tensor now would make it a source."""
+        return self._left_out.get(id(value)) is not value and super().would_watch(value)
+
+
+class Forgetful(StepTape):
     """A tape that records are made on, and that lists none of them."""
 
     __slots__ = ()
 
-    def __init__(self, watch_all: bool) -> None:
-        super().__init__(watch_all)
+    def __init__(self, watch_all: bool, left_out: Tensors) -> None:
+        super().__init__(watch_all, left_out)
         self.records = _Nothing()
 
 

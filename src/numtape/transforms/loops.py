@@ -1,9 +1,11 @@
 """Differentiate long loops in little memory: `checkpoint_loop` keeps some states and runs the steps between again."""
 
+import functools
 import inspect
 import itertools
+import operator
 from array import array as numbers
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
-from ..core.apply import apply
+from ..core.apply import apply, is_tracked, leave_out
 from ..core.binomial import best_step
 from ..core.context import Cell, Context, Scope, aside, casting, current, entered, reaching_all
 from ..core.effects import effects, undoing
@@ -19,10 +21,11 @@ from ..core.gradients import link_of
 from ..core.reverse import reverse
 from ..core.stream import Stream, thread_stream
 from ..core.streaming import StreamingTape
-from ..core.tape import RecordingTape, watching
-from ..core.value import Value
+from ..core.tape import watching
+from ..core.value import Value, wrap
 from ..counts import is_count
 from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
+from ..tensors import Tensor
 from .loop_op import LOOP, pushed
 from .loop_states import (
     Places,
@@ -37,7 +40,9 @@ from .loop_states import (
     tracked,
     with_tensors,
 )
-from .loop_watching import Captured, Forgetful, Strangers, Watcher
+from .loop_outside import STEP, Captured, Tensors
+from .loop_strangers import Strangers
+from .loop_watching import Forgetful, StepTape, Watcher
 
 
 def checkpoint_loop(
@@ -79,10 +84,6 @@ def checkpoint_loop(
     return loop.record(state)
 
 
-#: Whose records those of a step are, to be named when somebody differentiates them after it.
-_STEP = "a step of checkpoint_loop (put what is used later into its state)"
-
-
 class Loop:
     """A loop that ran: how to run it again."""
 
@@ -110,9 +111,9 @@ class Loop:
         self.takes_number = _takes_two(step)
         self.until = until
         self.until_draws = False
-        #: The steps of loops around this one that run.
-        self.around = [scope for scope in current().scopes if isinstance(scope, Watcher)]
-        self.verify = verify or any(watcher.verify for watcher in self.around)
+        #: The step of a loop around this one that runs.
+        around = next((scope for scope in reversed(current().scopes) if isinstance(scope, Watcher)), None)
+        self.verify = verify or (around is not None and around.verify)
         self.length = n
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
         self.kept: list[Snapshot] = []
@@ -124,9 +125,13 @@ class Loop:
         self.in_order: list[tuple[int, ...]] = []
         self.shared: list[frozenset[int]] = []
         self.values = numbers("L")
+        #: The numbers of tracked tensors that each step takes from outside, where it does; 0 for its own.
+        self.numbers: list[tuple[int, ...]] = []
         #: The tensors that steps take from outside, and those of them that get gradients.
-        self.outside = Captured()
+        self.outside = Captured(current_cell(), around)
         self.captured: list[Value] = []
+        #: For each tensor of the last state, as bits, which operands of the record it depends on.
+        self.reaches: list[int] = []
         #: The random streams that steps draw from, and where each stood before.
         self.streams: dict[Stream, dict[str, Any]] = {}
         #: Whether steps run inside of a tape or of transforms, so that gradients which they take are differentiated,
@@ -135,6 +140,8 @@ class Loop:
         self.is_on_tape = bool(current().tapes)
         self.watches_all = current().watch_all
         self.transforms = current().transforms
+        #: What steps have detached, which no tape watches.
+        self.left_out: Tensors = Tensors()
         #: The outputs of the first run, until they are recorded.
         self.fresh: tuple[NDArray, ...] | None = None
         #: The scope that says in which dtypes the ops of steps run.
@@ -199,28 +206,44 @@ class Loop:
 
     def record(self, state: Any) -> Any:
         """Run the loop, and leave one record of it."""
-        last = self._run_first(detached(state))
-        for watcher in self.around:
-            watcher.on_loop(self.outside, self.traces.tobytes(), self.values.tobytes())
-        self.around = []
+        first = tensors_of(state)
+        tracked_parts = sum(is_tracked(value) << i for i, value in enumerate(first))
+        last, reaches = self._run_first(detached(state))
         if self.length == 0:
             return state
-        self.captured = self.outside.values()
-        operands = [*tensors_of(state), *self.captured]
+        captured = self.outside.values()
+        self.captured = list(captured.values())
+        operands = [*first, *self.captured]
         # What was passed on unchanged, or twice, is copied: the results may be written to.
         held = [*self.held(), *(x.array for x in operands)]
         for value in tensors_of(last):
             held.append(_apart(value.array, held))
         self.fresh = tuple(held[len(held) - len(tensors_of(last)) :])
-        if not operands or not self.fresh:
+        # What depends on nothing that is tracked is a constant. What a step has made for itself was tracked.
+        own = (1 << len(first)) - 1
+        is_moved = [bool(reach & (tracked_parts | ~own)) for reach in reaches]
+        if not operands or not any(is_moved):
             return last
+        self.reaches = [
+            reach & own | sum((reach >> len(first) + n & 1) << i for i, n in enumerate(captured, len(first)))
+            for reach in reaches
+        ]
+        fresh = self.fresh
         made = apply(LOOP, operands, {"loop": self})
-        return with_tensors(last, made if isinstance(made, tuple) else (made,))
+        parts = made if isinstance(made, tuple) else (made,)
+        found = zip(parts, fresh, is_moved, strict=True)
+        return with_tensors(last, [part if moved else wrap(Tensor, array) for part, array, moved in found])
 
-    def _run_first(self, state: Any) -> Any:
-        """Run the loop step by step, on a tape of its own; keep states, note captured tensors and traces."""
+    def _run_first(self, state: Any) -> tuple[Any, list[int]]:
+        """Run the loop step by step, on a tape of its own; keep states, note captured tensors and traces.
+
+        Returns the last state, and what each of its tensors depends on, as bits: those of the first state, and after
+        them, those from outside by their numbers; 0 is the number of all that are gone.
+        """
+        count = len(tensors_of(state))
+        reaches = [1 << i for i in range(count)]
         places = Places(self.length, self.snapshots)
-        tape = RecordingTape(self.watches_all)
+        tape = StepTape(self.watches_all, self.left_out)
         context = Context(0)
         # What is inside concerns those around no more than what is inside of an op.
         scopes = tuple(scope for scope in current().scopes if not scope.skips_loops)
@@ -234,12 +257,17 @@ class Loop:
                 if places.keeps(number):
                     self.kept = [kept for kept in self.kept if places.still_keeps(kept.number)]
                     self.kept.append(snapshot(state, number, self.streams))
-                context.cell = tape.cell = Cell(_STEP)
+                context.cell = tape.cell = Cell(STEP)
                 tape.cells = [tape.cell]
                 start = tracked(state)
                 watcher, after = self._watch(start, number, self.outside)
                 state = detached(after)
                 end_leaves(start)
+                taken = [self.outside.number_of(place.link) for place in watcher.places]
+                reaches = [
+                    union(reaches[i] for i in parts) | union(1 << count + self.outside.number_of(x) for x in others)
+                    for parts, others in watcher.reaches
+                ]
                 self.traces.append(watcher.trace)
                 self.taken.append(watcher.taken)
                 in_order, shared = tuple(watcher.in_order), frozenset(watcher.shared)
@@ -251,12 +279,17 @@ class Loop:
                 tape.start_segment()
                 context.cell.kill()
                 del start, watcher, after  # What the step made for itself ends with it.
+                numbers = self.outside.living(taken)
+                self.numbers.append(same.setdefault(numbers, numbers))
+        self.outside.finish()
+        for value in self.left_out.values():
+            leave_out(value)
         for _, look in self.outside.constants():
             if look.is_direct:  # What outlives the loop is not the step's own.
                 self.shared[look.step] |= {look.print}
         self.streams.pop(thread_stream(), None)  # All snapshots have its place.
         self.length = number
-        return state
+        return state, reaches
 
     def _watch(self, start: Any, number: int, outside: Captured | Strangers) -> tuple[Watcher, Any]:
         """Run a step on the tape; return who has watched it, and what it gave.
@@ -265,9 +298,7 @@ class Loop:
         """
         with Watcher(start, outside, number, self.verify) as watcher:
             after = self.call(start, number)
-        watcher.link(tensors_of(after))
-        for value in tensors_of(after):  # What is passed on without an op is captured as well.
-            watcher.see(value)
+        watcher.tell(after)
         return watcher, after
 
     @contextmanager
@@ -282,14 +313,14 @@ class Loop:
         try:
             with watching(self.captured), undoing():
                 yield strangers
-            strangers.check()
         finally:
+            strangers.settle()
             for stream, place in places.items():
                 stream.go_to(place)
 
     def as_first(self) -> entered:
         """Return the surroundings that a step runs in when it runs again on the tape: those of its first run."""
-        tapes = (Forgetful(self.watches_all),) if self.is_on_tape else ()
+        tapes = (Forgetful(self.watches_all, self.left_out),) if self.is_on_tape else ()
         return entered(
             grad=True,
             tapes=tapes,
@@ -301,7 +332,7 @@ class Loop:
     def as_recorded(self) -> entered:
         """Return the surroundings of steps that run again to be differentiated: those of the first run, as well."""
         state = current()
-        tapes = (Forgetful(self.watches_all), *state.tapes) if self.is_on_tape else state.tapes
+        tapes = (Forgetful(self.watches_all, self.left_out), *state.tapes) if self.is_on_tape else state.tapes
         return entered(
             tapes=tapes,
             watch_all=self.watches_all,
@@ -358,7 +389,9 @@ class Loop:
     def run_again(self, start: Any, number: int, strangers: Strangers) -> Any:
         """Run a step again, on the tape, and return what it gave."""
         watcher, after = self._watch(start, number, strangers)
-        self._compare(number, after, watcher)
+        parts = self._compare(number, after, watcher, strangers)
+        if parts:
+            after = with_tensors(after, [parts.get(i, part) for i, part in enumerate(tensors_of(after))])
         self.ask_again(after)
         return after
 
@@ -417,8 +450,8 @@ class Loop:
         shared, again = self.shared[number], iter(watcher.in_order)
         return shared <= watcher.constants and all(each in again for each in self.in_order[number] if each in shared)
 
-    def _compare(self, number: int, state: Any, watcher: Watcher) -> None:
-        """Raise if a step that ran again did something else."""
+    def _compare(self, number: int, state: Any, watcher: Watcher, strangers: Strangers) -> dict[int, Value]:
+        """Raise if a step that ran again did something else; return the parts of its state that stand for others."""
         name = self._name
         if watcher.trace != self.traces[number]:
             raise GradientError(
@@ -426,8 +459,9 @@ class Loop:
                 "parameters, or with other tensors of its own, when it ran again for the backward. A step must depend "
                 "on its state, its number and what does not change; keep what changes in the state."
             )
-        if watcher.taken != self.taken[number] or not self._finds_shared(number, watcher):
-            watcher.outside.check()
+        parts, is_found = strangers.find(watcher.places, self.numbers[number])
+        if not is_found or watcher.taken != self.taken[number] or not self._finds_shared(number, watcher):
+            strangers.check()
             raise GradientError(
                 f"checkpoint_loop: step {number} of {name} took other tensors from outside when it ran again for the "
                 "backward. A step that captures a variable sees what this holds then; bind it (lambda s, w=w: ...), or "
@@ -438,6 +472,18 @@ class Loop:
                 f"checkpoint_loop: step {number} of {name} gave other values when it ran again for the backward. Draw "
                 "random numbers with nt, and keep what changes in the state."
             )
+        return parts
+
+
+def current_cell() -> Cell:
+    """Return the generation that records made now belong to."""
+    state = current()
+    return next((tape.cell for tape in reversed(state.tapes) if not tape.is_ended), state.context.cell)
+
+
+def union(masks: Iterable[int]) -> int:
+    """Return the bits of all masks."""
+    return functools.reduce(operator.or_, masks, 0)
 
 
 def _apart(array: NDArray, held: Sequence[NDArray]) -> NDArray:
