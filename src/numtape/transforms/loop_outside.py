@@ -1,18 +1,17 @@
 """What the steps of a loop take from outside: which tensors these are, what they hold, and whether steps made them."""
 
+import bisect
 import weakref
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 from ..core.context import Cell
-from ..core.record import Record, describe_site, next_index
 from ..core.recompute import fingerprint
+from ..core.record import Record, describe_site, next_index
 from ..core.value import Value, writes_to
-from ..errors import GradientError, OverwrittenError
+from ..errors import OverwrittenError
 from .loop_states import BEFORE
-
-if TYPE_CHECKING:
-    from .loop_watching import Watcher
 
 #: Whose records those of a step are, to be named when somebody differentiates them after it.
 STEP = "a step of checkpoint_loop (put what is used later into its state)"
@@ -33,7 +32,7 @@ class Key(NamedTuple):
 class Use:
     """A tracked tensor that steps take: its number, in order of first use, and in which step that was."""
 
-    __slots__ = ("is_fixed", "is_shared", "key", "link", "number", "step", "value", "writes")
+    __slots__ = ("constants", "is_fixed", "is_shared", "key", "link", "number", "numbers", "step", "value", "writes")
 
     def __init__(self, number: int, step: int, link: Any, value: Any, key: Key, is_fixed: bool) -> None:
         self.number = number
@@ -45,6 +44,9 @@ class Use:
         #: The tensor, or a weak reference to it if steps may have made it.
         self.value = value
         self.key = key
+        #: The numbers of what steps have computed it from, and what is told by what it holds there; None if not known.
+        self.numbers: tuple[int, ...] | None = None
+        self.constants: tuple[Value, ...] = ()
         #: The write count of a leaf that is told by which it is, and whether several steps have used it.
         self.writes: int | None = None
         self.is_shared = False
@@ -77,9 +79,10 @@ class Captured:
     whether they still hold it. Whatever is tracked, and outlives the loop, gets a gradient.
     """
 
-    def __init__(self, cell: Cell, around: "Watcher | None") -> None:
-        #: The innermost step of a loop around this one.
+    def __init__(self, cell: Cell, around: "Captured | None") -> None:
+        #: The same of the loop around this one.
         self._around = around
+        self.captured = self
         #: Whose records those are that depend on no state: steps only happen to run them.
         self._cell = cell
         #: By id of link: those of which nobody holds the tensor any more are forgotten.
@@ -90,38 +93,60 @@ class Captured:
         #: The constants that steps have computed, and the tensors that they began with, while somebody holds them.
         self._computed: Tensors = weakref.WeakValueDictionary()
         self._starts: Tensors = weakref.WeakValueDictionary()
+        #: The same for those that records have made, by their indices.
+        self._start_indices: set[int] = set()
         self._count = 0
-        #: The first index of the loop, of the step that runs, which has a number, and after the loop.
-        self.since = self._step_since = next_index()
-        self.end: int | None = None
-        self._step = 0
+        #: The first index of each stretch in which steps run, and the first after it, in turn; how many runs are open.
+        self._stretches: list[int] = []
+        self._open = 0
+        #: The step that runs, and its first index.
+        self._step = self._step_since = 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Take what is made inside as made by steps, also of the loop around: its steps run this one."""
+        if not self._open:
+            self._stretches.append(next_index())
+        self._open += 1
+        try:
+            with nullcontext() if self._around is None else self._around.running():
+                yield
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._stretches.append(next_index())
 
     def start_step(self, number: int, starts: Iterable[Any]) -> None:
-        """Take what was made from now on as made by the step that runs, on tensors or records that it begins with."""
+        """Take what was made from now on as made by a step, which begins with tensors or records."""
         self._step = number
         self._step_since = next_index()
-        self._starts.update({id(start): start for start in starts if isinstance(start, Value)})
+        self.note_starts(starts)
 
-    def finish(self) -> None:
-        """Take what is made from now on as made after the loop."""
-        self.end = next_index()
-        self._around = None
+    def note_starts(self, starts: Iterable[Any]) -> None:
+        """Note what a step begins with."""
+        for start in starts:
+            if type(start) is Record:
+                self._start_indices.add(start.index)
+            else:
+                self._starts[id(start)] = start
 
     def compute(self, value: Value) -> None:
         """Note a constant that the step has computed."""
         self._computed[id(value)] = value
 
     def made_by_steps(self, index: int) -> bool:
-        """Say whether what has an index was made in the first run of a step."""
-        return index >= self.since and (self.end is None or index < self.end)
+        """Say whether what has an index was made while steps ran, first or again."""
+        return bisect.bisect_right(self._stretches, index) % 2 == 1
 
-    def is_start(self, value: Value) -> bool:
-        """Say whether a step has begun with a tensor."""
-        return value is BEFORE or self._starts.get(id(value)) is value
+    def is_start(self, link: Any) -> bool:
+        """Say whether a step has begun with a tensor, or what a record has made."""
+        if type(link) is Record:
+            return link.index in self._start_indices
+        return link is BEFORE or self._starts.get(id(link)) is link
 
     def is_lost(self, link: Any) -> bool:
         """Say whether something comes from the state of an earlier step, so that a gradient by it would be lost."""
-        if type(link) is not Record:
+        if self.is_start(link) or type(link) is not Record:
             return self.is_start(link)
         records = [] if not self.made_by_steps(link.index) else behind(link, self.is_start, self.made_by_steps)
         for record in records or ():
@@ -139,8 +164,14 @@ class Captured:
         if use is not None:
             return use.is_fixed
         if type(link) is Record:
-            return not (self.made_by_steps(link.index) or (self._around is not None and self._around.is_still(link)))
+            return not (self.made_by_steps(link.index) or self.is_still(link))
         return requires_grad(link) and not self.made_by_steps(link.extras.since or 0)
+
+    def is_still(self, record: Record) -> bool:
+        """Say whether steps have made something of no state of theirs, nor of loops around."""
+        if self.made_by_steps(record.index):
+            return not self.is_lost(record)
+        return self._around is not None and self._around.is_still(record)
 
     def is_constant(self, value: Value) -> bool:
         """Say that a leaf is none."""
@@ -188,9 +219,13 @@ class Captured:
         use = self._numbers.get(number)
         return None if use is None else use.tensor()
 
-    def living(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Return numbers of tensors, with 0 for those that nobody holds any more."""
-        return tuple(number if number in self._numbers else 0 for number in numbers)
+    def living(self, taken: Iterable[tuple[int, tuple[int, ...]]]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Return numbers of tensors, each with those of others, with 0 for those that nobody holds any more."""
+        return tuple((self.living_one(number), tuple(map(self.living_one, below))) for number, below in taken)
+
+    def living_one(self, number: int) -> int:
+        """Return the number of a tensor, 0 if nobody holds it any more."""
+        return number if number in self._numbers else 0
 
     def look(self, value: Value, is_direct: bool) -> None:
         """Note a constant that a record has used, or that what one has used was computed from."""
@@ -207,7 +242,7 @@ class Captured:
     def _is_left_over(self, value: Value) -> bool:
         """Say whether an earlier step has made a tensor."""
         if type(value.node) is Record:
-            return self.since <= value.node.index < self._step_since
+            return self._stretches[0] <= value.node.index < self._step_since
         return self._computed.get(id(value)) is value
 
     def has_looked_at(self, value: Value) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from ..core.gradients import link_of
-from ..core.record import Record, next_index
+from ..core.record import Record
 from ..core.value import LEAF, Value, wrap
 from ..errors import GradientError
-from .loop_outside import Captured, Key, Use, behind, requires_grad
+from .loop_outside import Captured, Key, Use, requires_grad
 
 
 class Place(NamedTuple):
@@ -23,6 +23,9 @@ class Place(NamedTuple):
     value: Any
     #: Whether it holds what was computed from the state.
     is_own: bool
+    #: The same of what steps have computed it from, and the numbers of that.
+    below: "Sequence[Place]" = ()
+    numbers: tuple[int, ...] = ()
 
 
 class Strangers:
@@ -33,74 +36,41 @@ class Strangers:
     """
 
     def __init__(self, captured: Captured) -> None:
-        self._captured = captured
-        self._since = next_index()
+        self.captured = captured
         #: By id of link, what stands for a tensor with a number, as long as it is there; records are held meanwhile.
         self._stands: dict[int, tuple[Any, Record | None, int]] = {}
-        #: What steps began with.
-        self._tensors: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
-        self._records: set[Record] = set()
-        self._step = 0
 
     def start_step(self, number: int, starts: Iterable[Any]) -> None:
-        """Take what is used from now on as used by a step, which begins with tensors or records."""
-        self._step = number
-        for start in starts:
-            if isinstance(start, Value):
-                self._tensors[id(start)] = start
-            else:
-                self._records.add(start)
-
-    @property
-    def since(self) -> int:
-        """The first index of the loop."""
-        return self._captured.since
-
-    def made_by_steps(self, index: int) -> bool:
-        """Say whether what has an index was made by a step, whenever that ran."""
-        return index >= self._since or self._captured.made_by_steps(index)
-
-    def _is_start(self, link: Any) -> bool:
-        if type(link) is Record:
-            return link in self._records
-        return self._tensors.get(id(link)) is link or self._captured.is_start(link)
+        """Note what a step begins with that runs again."""
+        self.captured.note_starts(starts)
 
     def is_lost(self, link: Any) -> bool:
         """Say whether something comes from the state of another run of a step."""
-        if self._is_start(link):
-            return True
-        if type(link) is not Record or not self.made_by_steps(link.index):
-            return False
-        return behind(link, self._is_start, self.made_by_steps) is None
+        return self.captured.is_lost(link)
 
     def adopt(self, record: Record) -> None:
         """Leave a record that depends on no state: nothing ends when a step has run again."""
 
     def is_fixed(self, link: Any) -> bool:
         """Say whether a tracked tensor that is no part of a state is told by which it is."""
-        use = self._captured.use_of(link)
-        if use is not None:
-            return use.is_fixed
-        if type(link) is Record:
-            return not self.made_by_steps(link.index)
-        return requires_grad(link) and not self.made_by_steps(link.extras.since or 0) and not self.is_constant(link)
+        return self.captured.is_fixed(link) and (type(link) is Record or not self.is_constant(link))
 
     def is_constant(self, value: Value) -> bool:
         """Say whether a leaf was a constant when steps ran first, and may require gradients since."""
-        return self._captured.use_of(value) is None and self._captured.has_looked_at(value)
+        return self.captured.use_of(value) is None and self.captured.has_looked_at(value)
 
     def take(self, link: Any, value: Any, key: Key | None = None) -> int:
         """Return the number of a tracked tensor that steps used the first time; -1 for others."""
-        return self._captured.number_of(link) or -1
+        return self.captured.number_of(link) or -1
 
     def use_of(self, link: Any) -> Use | None:
         """Return what is known of a tracked tensor from the first run; None if nothing is."""
-        return self._captured.use_of(link)
+        return self.captured.use_of(link)
 
     def number_of(self, link: Any) -> int:
         """Return the number of the tensor that this is, or that it stands for; 0 for others."""
         stand = self._stands.get(id(link))
-        return self._captured.number_of(link) if stand is None else stand[2]
+        return self.captured.number_of(link) if stand is None else stand[2]
 
     def compute(self, value: Value) -> None:
         """Leave a constant that the step has computed."""
@@ -114,13 +84,15 @@ class Strangers:
 
     def print_of(self, value: Value) -> int:
         """Return the `print_of` what was captured."""
-        return self._captured.print_of(value)
+        return self.captured.print_of(value)
 
     def check(self) -> None:
         """Raise if what steps read was overwritten since."""
-        self._captured.check()
+        self.captured.check()
 
-    def find(self, places: Sequence[Place], numbers: Sequence[int]) -> tuple[dict[int, Value], bool]:
+    def find(
+        self, places: Sequence[Place], taken: Sequence[tuple[int, tuple[int, ...]]]
+    ) -> tuple[dict[int, Value], bool]:
         """Link records to what steps took the first time, whose numbers are given, where they have something else now.
 
         Returns the parts of the next state that are something else, with what they were, and whether all was found.
@@ -129,29 +101,38 @@ class Strangers:
             GradientError: if a tensor is used that was not used the first time.
         """
         parts: dict[int, Value] = {}
-        is_same = len(places) == len(numbers)
-        for place, number in zip(places, numbers, strict=False):
-            known = self.number_of(place.link)
-            value = self._captured.tensor(number) if number else None
-            if value is None:  # It was the step's own: nobody can ask for its gradient.
-                if known:
-                    _link(place, _double(place), parts)
-                elif self.is_fixed(place.link):
-                    _raise_strange(place)
-            elif known == number or self._stands_for(place, value):
-                if not known:
-                    self._note(place, number)
-                _link(place, value, parts)
-            elif known:
-                is_same = False
-            else:
-                _raise_strange(place)
+        is_same = len(places) == len(taken)
+        for place, (number, numbers) in zip(places, taken, strict=False):
+            is_found = self._find(place, number, parts)
+            if is_found is None and place.below:  # It is the step's own: what it comes from need not be.
+                found = [self._find(*pair, parts) for pair in zip(place.below, numbers, strict=False)]
+                is_found = len(place.below) == len(numbers) and False not in found
+            is_same &= is_found is not False
         return parts, is_same
+
+    def _find(self, place: Place, number: int, parts: dict[int, Value]) -> bool | None:
+        """Link a record to the tensor of a number; return whether it is there, None if the step's own is right."""
+        known = self.number_of(place.link)
+        value = self.captured.tensor(number) if number else None
+        if value is None:  # Nobody can ask for its gradient.
+            if known:
+                _link(place, _double(place), parts)
+            elif self.is_fixed(place.link):
+                _raise_strange(place)
+            return True if known else None
+        if known == number or self._stands_for(place, value):
+            if not known:
+                self._note(place, number)
+            _link(place, value, parts)
+            return True
+        if not known:
+            _raise_strange(place)
+        return False
 
     def _stands_for(self, place: Place, value: Value) -> bool:
         """Say whether a tensor may stand for one that was used the first time. What they come from is compared."""
         link, first = place.link, link_of(value)
-        if self.is_fixed(link) or self._captured.is_fixed(first) or type(link) is not type(first):
+        if self.is_fixed(link) or self.captured.is_fixed(first) or type(link) is not type(first):
             return False
         if link.shape != first.shape or link.dtype != first.dtype:
             return False
@@ -168,10 +149,13 @@ class Strangers:
     def settle(self) -> None:
         """Let leaves that stand for others have the gradients of these: who keeps them has them in their place."""
         for ref, record, number in list(self._stands.values()):
-            leaf, first = ref(), self._captured.tensor(number)
-            if record is None and leaf is not None and first is not None and leaf is not first:
-                if requires_grad(leaf) and requires_grad(first) and not leaf.extras.watchers:
-                    leaf.extras = first.extras
+            leaf, first = ref(), self.captured.tensor(number)
+            if record is None and _are_leaves(leaf, first) and not leaf.extras.watchers:
+                leaf.extras = first.extras
+
+
+def _are_leaves(*values: Value | None) -> bool:
+    return all(value is not None and requires_grad(value) for value in values)
 
 
 def _double(place: Place) -> Value:

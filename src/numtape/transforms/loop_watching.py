@@ -1,7 +1,7 @@
 """See what the steps of a loop do: their ops, shapes and parameters, and what they take from outside."""
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from .. import tree
@@ -49,9 +49,10 @@ class Watcher(Scope):
         self.in_order: dict[int, None] = {}
         self.shared: set[int] = set()
         #: One that tells the values that rules read, or that these follow from, if they are to be compared: so no value
-        #: matters to a derivative that is not told here, however a step comes to it.
+        #: matters to a derivative that is not told here, however a step comes to it. And one for each record.
         self.values = 0
         self.verify = verify
+        self._values: dict[Record, int] = {}
         #: What each link comes from, as bits: a state that is lost, parts of the step's state, tensors from outside.
         self._masks: dict[Any, int] = {start: 2 << i for i, start in enumerate(starts)}
         self._moving = (2 << len(starts)) - 1
@@ -62,9 +63,8 @@ class Watcher(Scope):
         self._numbers: dict[Any, int] = {start: -number for number, start in enumerate(starts, 1)}
         #: What tells still records.
         self._keys: dict[Any, Key] = {}
-        #: The tensors of records that are not moving, and the records that were seen when they were made.
+        #: The tensors of records that are not moving.
         self._tensors: dict[Record, Value] = {}
-        self._shown: set[Record] = set()
         #: Constants and still records that come from the state, by their values.
         self.inside: set[Any] = {link_of(leaf) for leaf in tree.leaves(start) if isinstance(leaf, Value)}
         #: By constants and still records that the step has computed: the tensors from outside that are behind each, and
@@ -75,7 +75,6 @@ class Watcher(Scope):
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Note what a record comes from, and its values."""
-        self._shown.add(record)
         mask = self._mask(record)
         self._hold(operands)
         if self.verify and self._has_state(record) and not mask & _LOST:
@@ -84,9 +83,11 @@ class Watcher(Scope):
             if record.op.facts.structure is Structure.MOVES:
                 positions, reads_out = record.op.kept(record.needs)
                 told = operands if positions is None or reads_out else [operands[i] for i in positions]
-            self.values = checksum(told, self.values)
-            if record.op is LOOP:
-                self.values = zlib.crc32(_loop_of(record).values.tobytes(), self.values)
+            if record.op is LOOP:  # Its steps tell the rest.
+                told = [operand for operand in operands if self._has_state(link_of(operand))]
+                self._values[record] = zlib.crc32(_loop_of(record).values.tobytes(), checksum(told))
+            else:
+                self._values[record] = checksum(told)
 
     def on_constant(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
         """Note what is behind constants: it counts once these are used, and not for a log."""
@@ -129,10 +130,6 @@ class Watcher(Scope):
         """Say whether a link depends on the step's state, or on one that is lost."""
         return self._masks.get(link, 0) & self._moving != 0
 
-    def is_still(self, link: Any) -> bool:
-        """Say whether something depends on no state, and is not told by which it is, for a loop inside of the step."""
-        return not self._mask(link) & self._moving and not self.outside.is_fixed(link)
-
     def _mask(self, link: Any) -> int:
         """Return what a tracked link comes from."""
         wanted, stack = link, [link]
@@ -162,7 +159,11 @@ class Watcher(Scope):
         links = [link_of(part) if _is_linked(part) else None for part in parts]
         self._hold(parts)
         reaches: dict[Any, int] = {}
-        for record in self._order(links):
+        for link in links:
+            if link is not None and self._mask(link) & _LOST:
+                self._raise_lost(link)
+        order = _order(filter(self._is_own, links), self._is_own)
+        for record in order:
             if self._is_moving(record):
                 self._tell_record(record)
             else:
@@ -175,6 +176,11 @@ class Watcher(Scope):
             if link is None:  # What is passed on without an op is captured as well.
                 self._see(part)
             self.reaches.append(self._split(0 if link is None else reaches.get(link) or self._masks[link]))
+        if self.verify:
+            # Hooks may read whatever the step has computed.
+            is_hooked = any(map(_has_hooks, [*order, *self._numbers]))
+            told = [self._values.get(record, 0) for record in order if self._is_moving(record)]
+            self.values = zlib.crc32(repr([told, list(self._values.values()) if is_hooked else None]).encode())
 
     def _split(self, mask: int) -> tuple[list[int], list[Any]]:
         """Return the parts of the state and the tensors from outside in a mask."""
@@ -186,33 +192,14 @@ class Watcher(Scope):
             mask &= mask - 1
         return [bit for bit in bits if bit < count], [self._sources[bit - count] for bit in bits if bit >= count]
 
-    def _order(self, links: Iterable[Any]) -> list[Record]:
-        """Return the records of the step behind links, each after those that it depends on, in an order of theirs.
-
-        So it does not matter which thread ran them first.
-        """
-        found: dict[Record, None] = {}
-        stack = [link for link in reversed(list(links)) if self._is_own(link)]
-        while stack:
-            link = stack[-1]
-            if link in found:
-                stack.pop()
-                continue
-            if self._mask(link) & _LOST:
-                self._raise_lost(link)
-            missing = [each for each in _inputs(link) if self._is_own(each) and each not in found]
-            if missing:
-                stack += reversed(missing)
-            else:
-                found[stack.pop()] = None
-        return list(found)
-
     def _raise_lost(self, link: Any) -> NoReturn:
         """Raise for what comes from the state of an earlier step: name what that step has made of it."""
+        used = "returns"
         while self._is_own(link):
+            used = f"uses, at {link.site},"
             link = next(each for each in _inputs(link) if self._mask(each) & _LOST)
         raise GradientError(
-            f"checkpoint_loop: its step uses a tensor of shape {link.shape} that an earlier step has made, at "
+            f"checkpoint_loop: its step {used} a tensor of shape {link.shape} that an earlier step has made, at "
             f"{link.site}, and that is no part of the state, so its gradient would be lost. Put what later steps need "
             "into the state, and detach() what is a constant for them."
         )
@@ -229,11 +216,14 @@ class Watcher(Scope):
             numbers.append(self._told(record, position, link) if is_tracked else 0)
             if not is_tracked and isinstance(link, Value):
                 self._see(link)
-        self._link(numbers)
+        # A loop takes what is tracked by then: a constant may have become so since.
+        self._link(numbers if record.op is not LOOP else [number for number in numbers if number])
         self._numbers[record] = len(self._numbers) + 1
-        if self.verify and record not in self._shown:  # Another thread has made it.
-            told = [x for x in record.inputs if type(x) is not Record and x not in self._numbers]
-            self.values = checksum((record.params, told), self.values)
+        if self.verify and record not in self._values:  # Another thread has made it.
+            told = [
+                x for x in record.inputs if type(x) is not Record and not (isinstance(x, Value) and x in self._numbers)
+            ]
+            self._values[record] = checksum((record.params, told))
         if record.op is LOOP:
             for value, look in _loop_of(record).outside.constants():
                 self._see(value, look.is_direct)
@@ -257,12 +247,47 @@ class Watcher(Scope):
             return 0
         key = self._key(link)
         self.taken = zlib.crc32(repr(key.sources).encode(), self.taken)
-        value = self._tensor(link)
-        if not self.outside.is_fixed(link) and not key.sources:
+        if not key.sources:
             self._see(link)
-        self.outside.take(link, value, key)
-        self.places.append(Place(record, position, link, value, link in self.inside))
+        self.places.append(self._take(Place(record, position, link, self._tensor(link), link in self.inside), key))
         return key.ops
+
+    def _take(self, place: Place, key: Key) -> Place:
+        """Take what is at a place, and note what steps have computed it from."""
+        link = place.link
+        self.outside.take(link, place.value, key)
+        if type(link) is not Record or self.outside.is_fixed(link):
+            return place
+        use = self.outside.use_of(link)
+        if use is not None and use.numbers is not None:
+            below, numbers, constants = [], use.numbers, use.constants
+        else:
+            below, constants = self._below(link)
+            numbers = tuple(self.outside.number_of(each.link) for each in below)
+            if use is not None:
+                use.numbers, use.constants = numbers, constants
+        if key.sources:  # It is told by which these are, and by what others hold.
+            for constant in constants:
+                self._see(constant, is_direct=False)
+        return place._replace(below=below, numbers=numbers)
+
+    def _below(self, record: Record) -> tuple[list[Place], tuple[Value, ...]]:
+        """Return where what steps made is used on the way to a still record, and what is told by what it holds there.
+
+        The order is that of the graph, whichever step ran it.
+        """
+        places: list[Place] = []
+        constants: dict[Value, None] = {}
+        for each in _order([record], lambda link: type(link) is Record and not self.outside.is_fixed(link)):
+            constants |= dict.fromkeys(_constants(each))
+            for position, link in enumerate(each.inputs):
+                if each.needs >> position & 1 and not self.outside.is_fixed(link):
+                    if type(link) is not Record:
+                        constants[link] = None
+                    value = self._tensor(link)
+                    self.outside.take(link, value, self._key(link))
+                    places.append(Place(each, position, link, value, link in self.inside))
+        return places, tuple(constants)
 
     def _key(self, link: Any) -> Key:
         """Return what tells something tracked that is not moving."""
@@ -288,20 +313,12 @@ class Watcher(Scope):
 
     def _key_of_chain(self, record: Record) -> Key:
         """Return what tells a record that another step has made, by what this depends on."""
-        stack = [record]
-        while stack:
-            link = stack[-1]
-            missing = [
-                each
-                for each in _inputs(link)
-                if type(each) is Record and each not in self._keys and not self.outside.is_fixed(each)
-            ]
-            if link in self._keys:
-                stack.pop()
-            elif missing:
-                stack += missing
-            else:
-                self._keys[stack.pop()] = self._key_of(link)
+
+        def is_new(link: Any) -> bool:
+            return type(link) is Record and link not in self._keys and not self.outside.is_fixed(link)
+
+        for each in _order([record], is_new):
+            self._keys[each] = self._key_of(each)
         return self._keys[record]
 
     def _key_of(self, record: Record) -> Key:
@@ -311,11 +328,6 @@ class Watcher(Scope):
         sources = [key.sources for key in keys]
         if not any(sources):
             return Key(ops, 0)
-        # It is told by which these are; so other operands are to be told here.
-        for position, link in enumerate(record.inputs):
-            is_tracked = record.needs >> position & 1
-            if isinstance(link, Value) if not is_tracked else not self._key(link).sources:
-                self._see(link, is_direct=False)
         return Key(ops, zlib.crc32(repr(sources).encode()))
 
     def _see(self, link: Any, is_direct: bool = True) -> None:
@@ -357,6 +369,25 @@ def _inputs(record: Record) -> list[Any]:
     return [link for position, link in enumerate(record.inputs) if record.needs >> position & 1]
 
 
+def _order(links: Iterable[Any], is_inside: Callable[[Any], bool]) -> list[Record]:
+    """Return the records behind links, as far as they are inside, each after those that it depends on.
+
+    The order is that of the graph: it does not matter which of them ran first.
+    """
+    found: dict[Record, None] = {}
+    stack = list(links)[::-1]
+    while stack:
+        record = stack.pop()
+        if record in found:
+            continue
+        missing = [link for link in _inputs(record) if is_inside(link) and link not in found]
+        if missing:
+            stack += [record, *reversed(missing)]
+        else:
+            found[record] = None
+    return list(found)
+
+
 def _constants(record: Record) -> list[Value]:
     """Return the operands of a record that are constants; those of all steps for a loop."""
     found = [x for i, x in enumerate(record.inputs) if isinstance(x, Value) and not record.needs >> i & 1]
@@ -377,6 +408,11 @@ def _reached(record: Record) -> list[Any]:
 def _loop_of(record: Record) -> Any:
     assert record.params is not None
     return record.params["loop"]
+
+
+def _has_hooks(link: Any) -> bool:
+    holder = link.notes if type(link) is Record else link.extras
+    return holder is not None and holder.hooks is not None
 
 
 def _crc_of(record: Record, total: int) -> int:

@@ -27,6 +27,7 @@ from ..counts import is_count
 from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
 from ..tensors import Tensor
 from .loop_op import LOOP, pushed
+from .loop_outside import STEP, Captured, Tensors
 from .loop_states import (
     Places,
     Snapshot,
@@ -40,7 +41,6 @@ from .loop_states import (
     tracked,
     with_tensors,
 )
-from .loop_outside import STEP, Captured, Tensors
 from .loop_strangers import Strangers
 from .loop_watching import Forgetful, StepTape, Watcher
 
@@ -125,10 +125,11 @@ class Loop:
         self.in_order: list[tuple[int, ...]] = []
         self.shared: list[frozenset[int]] = []
         self.values = numbers("L")
-        #: The numbers of tracked tensors that each step takes from outside, where it does; 0 for its own.
-        self.numbers: list[tuple[int, ...]] = []
+        #: The numbers of tracked tensors that each step takes from outside, where it does, and of those that steps have
+        #: computed them from; 0 for its own.
+        self.numbers: list[tuple[tuple[int, tuple[int, ...]], ...]] = []
         #: The tensors that steps take from outside, and those of them that get gradients.
-        self.outside = Captured(current_cell(), around)
+        self.outside = Captured(current_cell(), None if around is None else around.outside.captured)
         self.captured: list[Value] = []
         #: For each tensor of the last state, as bits, which operands of the record it depends on.
         self.reaches: list[int] = []
@@ -250,7 +251,7 @@ class Loop:
         tapes = (tape,) if self.is_on_tape else ()
         same: dict[Any, Any] = {}  # Most steps take what others do.
         surroundings = entered(context=context, tapes=tapes, watch_all=self.watches_all, scopes=scopes)
-        with surroundings, effects() as seen:
+        with surroundings, effects() as seen, self.outside.running():
             self.streams = seen.drawn
             number = 0
             while not self.is_over(state, number):
@@ -263,11 +264,8 @@ class Loop:
                 watcher, after = self._watch(start, number, self.outside)
                 state = detached(after)
                 end_leaves(start)
-                taken = [self.outside.number_of(place.link) for place in watcher.places]
-                reaches = [
-                    union(reaches[i] for i in parts) | union(1 << count + self.outside.number_of(x) for x in others)
-                    for parts, others in watcher.reaches
-                ]
+                taken = [(self.outside.number_of(place.link), place.numbers) for place in watcher.places]
+                reached = [(parts, list(map(self.outside.number_of, others))) for parts, others in watcher.reaches]
                 self.traces.append(watcher.trace)
                 self.taken.append(watcher.taken)
                 in_order, shared = tuple(watcher.in_order), frozenset(watcher.shared)
@@ -281,7 +279,10 @@ class Loop:
                 del start, watcher, after  # What the step made for itself ends with it.
                 numbers = self.outside.living(taken)
                 self.numbers.append(same.setdefault(numbers, numbers))
-        self.outside.finish()
+                reaches = [
+                    union(reaches[i] for i in parts) | union(1 << count + self.outside.living_one(n) for n in others)
+                    for parts, others in reached
+                ]
         for value in self.left_out.values():
             leave_out(value)
         for _, look in self.outside.constants():
@@ -311,7 +312,7 @@ class Loop:
         strangers = Strangers(self.outside)
         places = {stream: stream.place() for stream in self.streams}
         try:
-            with watching(self.captured), undoing():
+            with watching(self.captured), undoing(), self.outside.running():
                 yield strangers
         finally:
             strangers.settle()
@@ -419,11 +420,14 @@ class Loop:
         seeds = [
             (link_of(out), g) for out, g in zip(tensors_of(after), moved, strict=True) if g is not None and out.node
         ]
-        found = reverse(seeds, sources, ends=set(map(link_of, self.captured))) if seeds else {}
-        for i, value in enumerate(self.captured):
-            g = found.get(link_of(value))
-            if g is not None:
-                totals[i] = g if totals[i] is None else totals[i] + g
+        if not seeds:
+            return [None] * len(tensors_of(state))
+        captured = list(map(link_of, self.captured))
+        # What has arrived is added to, one by one, as without the loop.
+        seeds += [(link, total) for link, total in zip(captured, totals, strict=True) if total is not None]
+        totals[:] = [None] * len(totals)
+        found = reverse(seeds, sources, ends=set(captured))
+        totals[:] = [found.get(link) for link in captured]
         return [found.get(link_of(x)) for x in tensors_of(state)]
 
     def push(self, t: Any, index: int, strangers: Strangers) -> tuple[list[Any], Any]:
