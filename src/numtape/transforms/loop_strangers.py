@@ -22,7 +22,7 @@ class Place(NamedTuple):
     #: The tensor, None if it is not at hand: another thread used it.
     value: Any
     #: Whether it holds what was computed from the state.
-    is_own: bool
+    is_own: bool = False
     #: The same of what steps have computed it from, and the numbers of that.
     below: "Sequence[Place]" = ()
     numbers: tuple[int, ...] = ()
@@ -118,7 +118,7 @@ class Strangers:
             if known:
                 _link(place, _double(place), parts)
             elif self.is_fixed(place.link):
-                _raise_strange(place)
+                raise_strange(place)
             return True if known else None
         if known == number or self._stands_for(place, value):
             if not known:
@@ -126,7 +126,7 @@ class Strangers:
             _link(place, value, parts)
             return True
         if not known:
-            _raise_strange(place)
+            raise_strange(place)
         return False
 
     def _stands_for(self, place: Place, value: Value) -> bool:
@@ -180,7 +180,8 @@ def _link(place: Place, value: Value, parts: dict[int, Value]) -> None:
     record.inputs = (*record.inputs[: place.position], link, *record.inputs[place.position + 1 :])
 
 
-def _raise_strange(place: Place) -> NoReturn:
+def raise_strange(place: Place) -> NoReturn:
+    """Raise for a tensor that a step did not use when it ran first."""
     name = getattr(place.value, "name", None)
     what = f"the tensor {name!r}" if name else f"a tensor of shape {place.link.shape}"
     raise GradientError(

@@ -28,6 +28,7 @@ from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
 from ..tensors import Tensor
 from .loop_op import LOOP, pushed
 from .loop_outside import STEP, Captured, Tensors
+from .loop_records import Forgetful, StepTape
 from .loop_states import (
     Places,
     Snapshot,
@@ -41,8 +42,8 @@ from .loop_states import (
     tracked,
     with_tensors,
 )
-from .loop_strangers import Strangers
-from .loop_watching import Forgetful, StepTape, Watcher
+from .loop_strangers import Strangers, raise_strange
+from .loop_watching import Watcher
 
 
 def checkpoint_loop(
@@ -265,7 +266,9 @@ class Loop:
                 state = detached(after)
                 end_leaves(start)
                 taken = [(self.outside.number_of(place.link), place.numbers) for place in watcher.places]
-                reached = [(parts, list(map(self.outside.number_of, others))) for parts, others in watcher.reaches]
+                reached = [
+                    (parts, list(map(self.outside.number_of, others))) for parts, others in watcher.reaches(after)
+                ]
                 self.traces.append(watcher.trace)
                 self.taken.append(watcher.taken)
                 in_order, shared = tuple(watcher.in_order), frozenset(watcher.shared)
@@ -280,8 +283,8 @@ class Loop:
                 numbers = self.outside.living(taken)
                 self.numbers.append(same.setdefault(numbers, numbers))
                 reaches = [
-                    union(reaches[i] for i in parts) | union(1 << count + self.outside.living_one(n) for n in others)
-                    for parts, others in reached
+                    union(reaches[i] for i in parts) | union(1 << count + self.outside.living_one(n) for n in sources)
+                    for parts, sources in reached
                 ]
         for value in self.left_out.values():
             leave_out(value)
@@ -463,6 +466,8 @@ class Loop:
                 "parameters, or with other tensors of its own, when it ran again for the backward. A step must depend "
                 "on its state, its number and what does not change; keep what changes in the state."
             )
+        if watcher.strange is not None:
+            raise_strange(watcher.strange)
         parts, is_found = strangers.find(watcher.places, self.numbers[number])
         if not is_found or watcher.taken != self.taken[number] or not self._finds_shared(number, watcher):
             strangers.check()
