@@ -10,7 +10,7 @@ from ..core.record import Record, next_index
 from ..core.value import Value
 from .loop_outside import Captured
 from .loop_records import constants_of, inputs_of, ordered
-from .loop_states import tensors_of
+from .loop_states import is_moved
 from .loop_strangers import Strangers
 
 #: What a tracked link depends on: the state of an earlier step, and that of the step itself.
@@ -25,7 +25,8 @@ class Looker(Scope):
     """
 
     def __init__(self, start: Any, outside: Captured | Strangers, number: int) -> None:
-        starts = [link_of(part) for part in tensors_of(start)]
+        leaves = [leaf for leaf in tree.leaves(start) if isinstance(leaf, Value)]
+        starts = [link_of(leaf) for leaf in leaves if is_moved(leaf)]
         outside.start_step(number, starts)
         self.outside = outside
         #: The first index of the step.
@@ -42,7 +43,7 @@ class Looker(Scope):
         self.in_order: dict[int, None] = {}
         self.shared: set[int] = set()
         #: Constants and still records whose values come from the state.
-        self._inside: set[Any] = {link_of(leaf) for leaf in tree.leaves(start) if isinstance(leaf, Value)}
+        self._inside: set[Any] = set(map(link_of, leaves))
         #: By constants and still records that the step has computed: the tensors from outside that are behind each, and
         #: whether it follows from shared ones alone. Then it is told by what it holds, as one that was found is.
         self._behind: dict[Any, tuple[dict[Any, None], bool]] = {}
@@ -119,11 +120,6 @@ class Looker(Scope):
     def _is_still(self, link: Any) -> bool:
         """Say whether the step has made a still record."""
         return type(link) is Record and link.index >= self._since and not self.kind_of(link)
-
-    def is_inside(self, link: Any) -> bool:
-        """Say whether something that is not linked to the state holds what was computed from it."""
-        self._behind_of(link)
-        return link in self._inside
 
     def see(self, link: Any, is_direct: bool = True) -> None:
         """Look at a constant, or what is as good as one, or at what it was computed from."""

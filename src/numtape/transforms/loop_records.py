@@ -15,8 +15,9 @@ from .loop_states import checksum
 
 def inputs_of(record: Record) -> list[Any]:
     """Return the tracked operands of a record."""
-    needs = record.needs
-    return [link for position, link in enumerate(record.inputs) if needs >> position & 1]
+    if record.needs == record.op.all_needs and len(record.inputs) == record.needs.bit_length():
+        return list(record.inputs)
+    return [link for position, link in enumerate(record.inputs) if record.needs >> position & 1]
 
 
 def constants_of(record: Record) -> list[Value]:
@@ -27,7 +28,8 @@ def constants_of(record: Record) -> list[Value]:
 
 def reached_by(record: Record) -> list[Any]:
     """Return the tracked operands that the result of a record depends on: of a loop, each result on some."""
-    whole, position = record, 0
+    whole: Any = record
+    position = 0
     if record.op is PICK and record.params is not None:
         whole, position = record.inputs[0], record.params["position"]
     if whole.op is not LOOP or (whole is record and type(record.shape) is list):
@@ -50,7 +52,9 @@ def has_hooks(link: Any) -> bool:
 
 def crc_of(record: Record, total: int) -> int:
     """Return a number that tells the op, shape and parameters of a record, beside a `total` so far."""
-    total = zlib.crc32(f"{record.op.name}{record.shape}{record.dtype}".encode(), total)
+    dtype = record.dtype
+    dtype = [each.num for each in dtype] if type(dtype) is list else dtype.num  # Faster than its name.
+    total = zlib.crc32(f"{record.op.name}{record.shape}{dtype}".encode(), total)
     if record.op is LOOP:
         return zlib.crc32(loop_of(record).traces.tobytes(), total)
     return checksum(record.params, total) if record.params else total
@@ -67,7 +71,7 @@ def ordered(links: Iterable[Any], is_inside: Callable[[Any], bool]) -> list[Reco
         record = stack.pop()
         if record in found:
             continue
-        missing = [link for link in inputs_of(record) if is_inside(link) and link not in found]
+        missing = [link for link in inputs_of(record) if link not in found and is_inside(link)]
         if missing:
             stack += [record, *reversed(missing)]
         else:

@@ -75,19 +75,20 @@ def enough(length: int) -> int:
     return snapshots
 
 
-def _is_moved(leaf: Any) -> bool:
+def is_moved(leaf: Any) -> bool:
+    """Say whether a part of a state is a float tensor."""
     return isinstance(leaf, Value) and is_float(leaf.dtype)
 
 
 def tensors_of(state: Any) -> list[Any]:
     """Return the float tensors of a state."""
-    return [leaf for leaf in tree.leaves(state) if _is_moved(leaf)]
+    return [leaf for leaf in tree.leaves(state) if is_moved(leaf)]
 
 
 def with_tensors(state: Any, tensors: Sequence[Any]) -> Any:
     """Return a state with other float tensors."""
     rest = iter(tensors)
-    return tree.map(lambda leaf: next(rest) if _is_moved(leaf) else leaf, state)
+    return tree.map(lambda leaf: next(rest) if is_moved(leaf) else leaf, state)
 
 
 def _view(x: Value) -> Any:
@@ -111,7 +112,7 @@ def tracked(state: Any) -> Any:
     """Return a state whose float tensors are leaves, of the same memory, with copies of what else is in it."""
 
     def track(leaf: Any) -> Any:
-        if not _is_moved(leaf):
+        if not is_moved(leaf):
             return _copy(leaf)
         made = _view(leaf)
         made.requires_grad = True
@@ -135,7 +136,7 @@ def end_leaves(state: Any) -> None:
 def snapshot(state: Any, number: int, streams: Iterable[Stream]) -> Snapshot:
     """Return the state before a step, and where streams stand. What a step may write to is copied."""
     places = {stream: stream.place() for stream in streams}
-    kept = tree.map(lambda leaf: _view(leaf) if _is_moved(leaf) else _copy(leaf), state)
+    kept = tree.map(lambda leaf: _view(leaf) if is_moved(leaf) else _copy(leaf), state)
     return Snapshot(number, kept, thread_stream().copy(), places)
 
 
@@ -171,7 +172,7 @@ def check_state(before: Any, after: Any, number: int) -> None:
     except ArgumentError as error:
         raise OperandError(f"checkpoint_loop: step {number} returned a state of another form; {error}") from error
     for a, b in zip(old, new, strict=True):
-        if _is_moved(a) and not (_is_moved(b) and a.shape == b.shape and a.dtype == b.dtype):
+        if is_moved(a) and not (is_moved(b) and a.shape == b.shape and a.dtype == b.dtype):
             got = f"a tensor of shape {b.shape} and dtype {b.dtype}" if isinstance(b, Value) else type(b).__name__
             raise OperandError(
                 f"checkpoint_loop: step {number} returned {got} for a tensor of shape {a.shape} and dtype {a.dtype} of "

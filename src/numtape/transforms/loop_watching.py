@@ -40,11 +40,12 @@ class Watcher(Looker):
         self.values = 0
         self.verify = verify
         self._values: dict[Record, int] = {}
-        #: Numbers of the parts of the state, below 0, and of records that depend on it; all of these that were seen, and
-        #: those behind the next state, each after what it depends on.
+        #: Numbers of the parts of the state, below 0, and of records that depend on it; those of these that were seen,
+        #: those behind the next state, each after what it depends on, and the parts of that.
         self._numbers: dict[Any, int] = {link: -i for i, link in enumerate(self._kinds, 1)}
         self._shown: list[Record] = []
         self._order: list[Record] = []
+        self._after: list[Any] = []
         #: What tells the rest.
         self._keys: dict[Any, Key] = {}
 
@@ -71,7 +72,7 @@ class Watcher(Looker):
 
     def tell(self, after: Any) -> None:
         """Tell what is behind the next state."""
-        parts = tensors_of(after)
+        self._after = parts = tensors_of(after)
         links = [link_of(part) if part.node is not None else None for part in parts]
         self.hold_tensors(parts)
         for link in links:
@@ -165,9 +166,12 @@ class Watcher(Looker):
             return 0
         if not key.sources:
             self.see(link)
-        place = Place(record, position, link, self.tensor_of(link), self.is_inside(link))
-        self.places.append(self._take(place, key))
+        self.places.append(self._take(self._place(record, position, link), key))
         return key.ops
+
+    def _place(self, record: Record | None, position: int, link: Any) -> Place:
+        """Return where a record uses something that does not depend on the state."""
+        return Place(record, position, link, self.tensor_of(link), type(link) is not Record and link in self._inside)
 
     def _take(self, place: Place, key: Key) -> Place:
         """Take what is at a place, and note what steps have computed it from."""
@@ -202,9 +206,8 @@ class Watcher(Looker):
                 if each.needs >> position & 1 and not self.outside.is_fixed(link):
                     if type(link) is not Record:
                         constants[link] = None
-                    value = self.tensor_of(link)
-                    self.outside.take(link, value, self._key(link))
-                    places.append(Place(each, position, link, value, self.is_inside(link)))
+                    places.append(self._place(each, position, link))
+                    self.outside.take(link, places[-1].value, self._key(link))
         return places, tuple(constants)
 
     def _key(self, link: Any) -> Key:
@@ -243,13 +246,13 @@ class Watcher(Looker):
             self._keys[each] = Key(ops, zlib.crc32(repr(sources).encode()) if any(sources) else 0)
         return self._keys[record]
 
-    def reaches(self, after: Any) -> list[tuple[list[int], list[Any]]]:
+    def reaches(self) -> list[tuple[list[int], list[Any]]]:
         """Return the parts of the state, and the tensors from outside, that each part of the next state depends on."""
         parts = [link for link, number in self._numbers.items() if number < 0]
         reach = _Reach(parts, self._since)
         for record in self._order:
             reach.add(record)
-        masks = [reach.of(link_of(part)) if part.node is not None else 0 for part in tensors_of(after)]
+        masks = [reach.of(link_of(part)) if part.node is not None else 0 for part in self._after]
         return [reach.split(mask) for mask in masks]
 
 

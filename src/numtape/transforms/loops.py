@@ -266,9 +266,7 @@ class Loop:
                 state = detached(after)
                 end_leaves(start)
                 taken = [(self.outside.number_of(place.link), place.numbers) for place in watcher.places]
-                reached = [
-                    (parts, list(map(self.outside.number_of, others))) for parts, others in watcher.reaches(after)
-                ]
+                reached = [(parts, list(map(self.outside.number_of, others))) for parts, others in watcher.reaches()]
                 self.traces.append(watcher.trace)
                 self.taken.append(watcher.taken)
                 in_order, shared = tuple(watcher.in_order), frozenset(watcher.shared)
