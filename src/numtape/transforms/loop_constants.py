@@ -122,23 +122,23 @@ class Looker(Scope):
         return type(link) is Record and link.index >= self._since and not self.kind_of(link)
 
     def see(self, link: Any, is_direct: bool = True) -> None:
-        """Look at a constant, or what is as good as one, or at what it was computed from."""
-        found = self._behind_of(link)
-        if found is None:
-            if link not in self._inside and (value := self.tensor_of(link)) is not None:
+        """Look at a constant, or what is as good as one, and at what it was computed from."""
+        # Of what was computed from shared ones alone, only that it may be written to is noted.
+        stack = [(link, is_direct, True)]
+        while stack:
+            link, is_direct, is_told = stack.pop()
+            found = self._behind_of(link)
+            value = None if link in self._inside else self.tensor_of(link)
+            if found is not None:
+                behind, is_shared = found
+                self._behind[link] = {}, is_shared  # Once is enough.
+                stack += [(each, False, is_told and not is_shared) for each in reversed(behind)]
+                if value is not None and is_told:
+                    self._tell(value, is_shared, is_direct)
+            elif value is not None:
                 self.outside.look(value, is_direct)
-                self._tell(value, self.outside.is_shared(value), is_direct)
-            return
-        behind, is_shared = found
-        self._behind[link] = {}, is_shared  # Once is enough.
-        if link not in self._inside and (value := self.tensor_of(link)) is not None:
-            self._tell(value, is_shared, is_direct)
-        for each in behind:
-            if not is_shared:
-                self.see(each, is_direct=False)
-            elif (value := self.tensor_of(each)) is not None:
-                # What the constant holds tells what this holds; that it may be written to is noted.
-                self.outside.look(value, is_direct=False)
+                if is_told:
+                    self._tell(value, self.outside.is_shared(value), is_direct)
 
     def _tell(self, value: Value, is_shared: bool, is_direct: bool) -> None:
         """Note what a constant holds that is from outside, or follows from such ones alone."""

@@ -82,7 +82,6 @@ class Captured:
     def __init__(self, cell: Cell, around: "Captured | None") -> None:
         #: The same of the loop around this one.
         self._around = around
-        self.captured = self
         #: Whose records those are that depend on no state: steps only happen to run them.
         self._cell = cell
         #: By id of link: those of which nobody holds the tensor any more are forgotten.
@@ -101,6 +100,11 @@ class Captured:
         self._open = 0
         #: The step that runs, and its first index.
         self._step = self._step_since = 0
+
+    @property
+    def captured(self) -> "Captured":
+        """What is known of the tensors: this."""
+        return self
 
     @contextmanager
     def running(self) -> Iterator[None]:
