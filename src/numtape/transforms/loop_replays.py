@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..core.binomial import best_step
-from ..core.context import Scope, current, entered, reaching_all
+from ..core.context import FREED, Scope, current, entered, reaching_all
 from ..core.effects import undoing
 from ..core.gradients import link_of
+from ..core.record import Record
 from ..core.reverse import reverse
 from ..core.tape import watching
 from ..core.value import Value
@@ -152,11 +153,18 @@ class Replays(Steps):
         if not seeds:
             return [None] * len(tensors_of(state))
         captured = list(map(link_of, self.captured))
-        # What has arrived is added to, one by one, as without the loop.
-        seeds += [(link, total) for link, total in zip(captured, totals, strict=True) if total is not None]
-        totals[:] = [None] * len(totals)
+        # What has arrived is added to, one by one, as without the loop; afterwards where a backward has freed what it
+        # would begin with, which only a search for NaNs gets to.
+        freed = {link for link in captured if type(link) is Record and link.cell is FREED}
+        arrived = zip(captured, totals, strict=True)
+        seeds += [(link, total) for link, total in arrived if total is not None and link not in freed]
         found = reverse(seeds, sources, ends=set(captured))
-        totals[:] = [found.get(link) for link in captured]
+        for i, link in enumerate(captured):
+            g = found.get(link)
+            if link not in freed or totals[i] is None:
+                totals[i] = g
+            elif g is not None:
+                totals[i] = totals[i] + g
         return [found.get(link_of(x)) for x in tensors_of(state)]
 
     def push(self, t: Any, index: int, strangers: Strangers) -> tuple[list[Any], Any]:
