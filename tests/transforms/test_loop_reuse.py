@@ -389,6 +389,40 @@ def test_random_numbers_of_the_first_step_that_are_others_again_are_named(loop):
             tape.gradient(y, x)
 
 
+def drawn_once(draw, rng):
+    """Return a program that draws something if it is not there, and draws again in that step or later."""
+
+    def program(loop, x):
+        nt.seed(0)
+        made, stream = {}, nt.Generator(3) if rng else None
+
+        def step(s, i):
+            if "it" not in made:
+                made["it"] = nt.rand(2, dtype="float64", rng=stream)
+            return nt.sin(s) * made["it"] + s * draw(i, stream)
+
+        return loop(step, x, 5)
+
+    return program
+
+
+@pytest.mark.parametrize("rng", [False, True], ids=["the thread's", "a generator"])
+@pytest.mark.parametrize("derivative", [*EXACT.values(), *OTHERS.values()], ids=[*EXACT, *OTHERS])
+def test_what_is_drawn_once_shifts_no_other_draws(derivative, rng):
+    def draw(i, stream):
+        return nt.rand(2, dtype="float64", rng=stream) if i else 0.5 * nt.ones(2, dtype="float64")
+
+    assert_as_plain(drawn_once(draw, rng), derivative, X)
+
+
+@pytest.mark.parametrize("rng", [False, True], ids=["the thread's", "a generator"])
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_what_is_drawn_once_before_other_draws_of_its_step_is_named(loop, rng):
+    program = drawn_once(lambda i, stream: nt.rand(2, dtype="float64", rng=stream), rng)
+    with pytest.raises(GradientError, match=r"step 0 of .* (drew other random numbers|gave other values)"):
+        total(program(loop, leaf(0.7, 1.1))).backward()
+
+
 def test_the_weight_of_two_uses_in_each_step_is_added_up_as_in_the_plain_loop():
     def gradient(loop):
         w, x = leaf(0.31, 0.77), leaf(0.7, 1.1)

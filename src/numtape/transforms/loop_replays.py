@@ -119,8 +119,16 @@ class Replays(Steps):
 
     def run_again(self, start: Any, number: int, strangers: Strangers) -> Any:
         """Run a step again, on the tape, and return what it gave."""
+        before = self.draws.places()
         watcher, after = self.watch(start, number, strangers)
+        has_drawn = self.draws.go_on(number, before)
         parts = self._compare(number, after, watcher, strangers)
+        if not has_drawn:
+            raise GradientError(
+                f"checkpoint_loop: step {number} of {self.name} drew other random numbers when it ran again for the "
+                "backward, since it has kept some that it drew first. Draw these before the loop, or each time that "
+                "the step runs."
+            )
         if parts:
             after = with_tensors(after, [parts.get(i, part) for i, part in enumerate(tensors_of(after))])
         self.ask_again(after)

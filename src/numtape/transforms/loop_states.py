@@ -1,6 +1,7 @@
 """States of a loop: trees whose float tensors move on, kept at some of the steps."""
 
 import zlib
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -138,6 +139,43 @@ def snapshot(state: Any, number: int, streams: Iterable[Stream]) -> Snapshot:
     places = {stream: stream.place() for stream in streams}
     kept = tree.map(lambda leaf: _view(leaf) if is_moved(leaf) else _copy(leaf), state)
     return Snapshot(number, kept, thread_stream().copy(), places)
+
+
+_MASK = (1 << 64) - 1
+
+
+class Draws:
+    """How far random streams were drawn from after each step: one that runs again and draws less is known by that."""
+
+    def __init__(self) -> None:
+        #: By stream, None for the thread's: the first step that drew from it, and the counters from there on.
+        self._counters: dict[Stream | None, tuple[int, array[int]]] = {}
+
+    def note(self, number: int, streams: Iterable[Stream]) -> None:
+        """Note where streams stand after a step, all from which steps have drawn by then."""
+        own = thread_stream()
+        for stream in streams:
+            if set(stream.place()) == {"key", "counter"}:  # Others draw by operation, in whatever order.
+                key = None if stream is own else stream
+                self._counters.setdefault(key, (number, array("Q")))[1].append(stream.counter & _MASK)
+
+    def places(self) -> dict[Stream | None, int]:
+        """Return where they stand."""
+        return {key: (key or thread_stream()).counter for key in self._counters}
+
+    def go_on(self, number: int, before: dict[Stream | None, int]) -> bool:
+        """Let streams stand where they stood after a step that ran again, if they did before it or do already.
+
+        Returns whether they do: what was drawn was drawn at the same places, or nothing was.
+        """
+        for key, (first, counters) in self._counters.items():
+            stream = key or thread_stream()
+            if number < first or stream.counter & _MASK == counters[number - first]:
+                continue
+            if stream.counter != before[key]:
+                return False
+            stream.counter += (counters[number - first] - stream.counter) & _MASK
+        return True
 
 
 #: What `repr` tells from others.

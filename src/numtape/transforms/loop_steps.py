@@ -16,6 +16,7 @@ from ..counts import is_count
 from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
 from .loop_outside import Captured, Tensors
 from .loop_states import (
+    Draws,
     Snapshot,
     check_state,
     detached,
@@ -77,6 +78,7 @@ class Steps:
         self.reaches: list[int] = []
         #: The random streams that steps draw from, and where each stood before.
         self.streams: dict[Stream, dict[str, Any]] = {}
+        self.draws = Draws()
         #: Whether steps run inside of a tape or of transforms, so that gradients which they take are differentiated,
         #: and whether one watches what is used there. They run again as they ran first: so constants of their own are
         #: recorded, too.

@@ -130,6 +130,7 @@ class Loop(Replays):
                 tape.cells = [tape.cell]
                 start = tracked(state)
                 watcher, after = self.watch(start, number, self.outside)
+                self.draws.note(number, self.streams)
                 state = detached(after)
                 taken = [(self.outside.number_of(place.link), place.numbers) for place in watcher.places]
                 reached = [(parts, list(map(self.outside.number_of, others))) for parts, others in watcher.reaches()]
