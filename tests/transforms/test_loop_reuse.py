@@ -430,3 +430,19 @@ def test_the_weight_of_two_uses_in_each_step_is_added_up_as_in_the_plain_loop():
         return w.grad.tolist()
 
     assert gradient(nt.checkpoint_loop) == gradient(plain)
+
+
+def test_long_chains_of_constants_and_of_what_is_computed_from_weights():
+    w, x = leaf(1.0, 1.0), leaf(2.0, 3.0)
+
+    def step(s):
+        made, computed = nt.ones(2, dtype="float64"), w
+        for _ in range(1500):
+            made, computed = made * 1.0, computed * 1.0
+        return s * made * computed
+
+    nt.checkpoint_loop(step, x, 2).sum().backward()
+    assert (x.grad.tolist(), w.grad.tolist()) == ([1.0, 1.0], [4.0, 6.0])
+    with nt.Tape() as tape:
+        y = nt.checkpoint_loop(step, x, 2).sum()
+    assert tape.gradient(y, w).tolist() == [4.0, 6.0]
