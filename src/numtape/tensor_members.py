@@ -13,7 +13,7 @@ from ._typing import NDArray
 from .core.apply import is_tracked, leave_out
 from .core.context import current, entered
 from .core.gradients import backward, is_leaf
-from .core.record import Record, call_site, note
+from .core.record import Record, call_site, next_index, note
 from .core.value import Lifted, Value, extras_of, make_writable, single_array, update_node, wrap
 from .core.write import forget_history, mark_written, replace_memory
 from .dtypes import FLOAT_DTYPES, default_dtype, int64, is_float
@@ -244,7 +244,10 @@ class Members(Value):
             return self
         if flag:
             make_writable(self)
-        extras_of(self).requires_grad = bool(flag)
+        extras = extras_of(self)
+        extras.requires_grad = bool(flag)
+        if flag and self.node is None and extras.since is None:
+            extras.since = next_index()  # No record before depends on it.
         update_node(self)
         return self
 

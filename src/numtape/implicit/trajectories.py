@@ -164,8 +164,8 @@ class Trajectory:
     ) -> Leaves:
         """Take the steps of a grid on the tape; return for each leaf its values at all times.
 
-        Parameters enter each stretch, and each step, by a record of their own: so their gradients add up in the same
-        order as those of a checkpointed stretch, and agree bit for bit.
+        Parameters enter each stretch by a record of their own: so their gradients add up in the same order as those of
+        a checkpointed stretch, and agree bit for bit.
 
         Args:
             y: the leaves at the first time.
@@ -258,14 +258,13 @@ class _Stretch:
         state = _aliased(state)
         parameters, outside = _aliased(self.parameters), _aliased(list(captured))
         for number in range(len(self.ends) - 1):
-            inner = _aliased(parameters)
             # A stream drops what it has passed, and needs no names of its own for what is captured.
             if captured and not any(isinstance(tape, StreamingTape) for tape in current().tapes):
-                stand_ins = dict(zip(map(link_of, captured), _aliased(outside), strict=True))
-                with Watcher([*tensors_of(state), *tensors_of(inner)], stand_ins):
-                    state, taken = self._step(state, number, inner)
+                stand_ins = dict(zip(map(link_of, captured), outside, strict=True))
+                with Watcher([*tensors_of(state), *tensors_of(parameters)], stand_ins):
+                    state, taken = self._step(state, number, parameters)
             else:
-                state, taken = self._step(state, number, inner)
+                state, taken = self._step(state, number, parameters)
             if steps is not None:
                 steps.append(taken)
         return state

@@ -1,6 +1,7 @@
 """States of a loop: trees whose float tensors move on, kept at some of the steps."""
 
 import zlib
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -75,19 +76,20 @@ def enough(length: int) -> int:
     return snapshots
 
 
-def _is_moved(leaf: Any) -> bool:
+def is_moved(leaf: Any) -> bool:
+    """Say whether a part of a state is a float tensor."""
     return isinstance(leaf, Value) and is_float(leaf.dtype)
 
 
 def tensors_of(state: Any) -> list[Any]:
     """Return the float tensors of a state."""
-    return [leaf for leaf in tree.leaves(state) if _is_moved(leaf)]
+    return [leaf for leaf in tree.leaves(state) if is_moved(leaf)]
 
 
 def with_tensors(state: Any, tensors: Sequence[Any]) -> Any:
     """Return a state with other float tensors."""
     rest = iter(tensors)
-    return tree.map(lambda leaf: next(rest) if _is_moved(leaf) else leaf, state)
+    return tree.map(lambda leaf: next(rest) if is_moved(leaf) else leaf, state)
 
 
 def _view(x: Value) -> Any:
@@ -111,7 +113,7 @@ def tracked(state: Any) -> Any:
     """Return a state whose float tensors are leaves, of the same memory, with copies of what else is in it."""
 
     def track(leaf: Any) -> Any:
-        if not _is_moved(leaf):
+        if not is_moved(leaf):
             return _copy(leaf)
         made = _view(leaf)
         made.requires_grad = True
@@ -121,22 +123,59 @@ def tracked(state: Any) -> Any:
 
 
 #: Stands behind what has left a step: somebody wants its gradient.
-_BEFORE = wrap(Tensor, np.zeros(()))
-_BEFORE.requires_grad = True
+BEFORE = wrap(Tensor, np.zeros(()))
+BEFORE.requires_grad = True
 
 
 def end_leaves(state: Any) -> None:
     """Let what a step began with be a result of the step, which ends: whoever uses it later is told so."""
     for leaf in tensors_of(state):
         if leaf.node is LEAF:
-            leaf.node = new_record(COPY, (_BEFORE,), None, 1, None, leaf.shape, leaf.dtype, current())
+            leaf.node = new_record(COPY, (BEFORE,), None, 1, None, leaf.shape, leaf.dtype, current())
 
 
 def snapshot(state: Any, number: int, streams: Iterable[Stream]) -> Snapshot:
     """Return the state before a step, and where streams stand. What a step may write to is copied."""
     places = {stream: stream.place() for stream in streams}
-    kept = tree.map(lambda leaf: _view(leaf) if _is_moved(leaf) else _copy(leaf), state)
+    kept = tree.map(lambda leaf: _view(leaf) if is_moved(leaf) else _copy(leaf), state)
     return Snapshot(number, kept, thread_stream().copy(), places)
+
+
+_MASK = (1 << 64) - 1
+
+
+class Draws:
+    """How far random streams were drawn from after each step: one that runs again and draws less is known by that."""
+
+    def __init__(self) -> None:
+        #: By stream, None for the thread's: the first step that drew from it, and the counters from there on.
+        self._counters: dict[Stream | None, tuple[int, array[int]]] = {}
+
+    def note(self, number: int, streams: Iterable[Stream]) -> None:
+        """Note where streams stand after a step, all from which steps have drawn by then."""
+        own = thread_stream()
+        for stream in streams:
+            if set(stream.place()) == {"key", "counter"}:  # Others draw by operation, in whatever order.
+                key = None if stream is own else stream
+                self._counters.setdefault(key, (number, array("Q")))[1].append(stream.counter & _MASK)
+
+    def places(self) -> dict[Stream | None, int]:
+        """Return where they stand."""
+        return {key: (key or thread_stream()).counter for key in self._counters}
+
+    def go_on(self, number: int, before: dict[Stream | None, int]) -> bool:
+        """Let streams stand where they stood after a step that ran again, if they did before it or do already.
+
+        Returns whether they do: what was drawn was drawn at the same places, or nothing was.
+        """
+        for key, (first, counters) in self._counters.items():
+            stream = key or thread_stream()
+            if number < first or stream.counter & _MASK == counters[number - first]:
+                continue
+            if stream.counter != before[key]:
+                return False
+            stream.counter += (counters[number - first] - stream.counter) & _MASK
+        return True
 
 
 #: What `repr` tells from others.
@@ -171,7 +210,7 @@ def check_state(before: Any, after: Any, number: int) -> None:
     except ArgumentError as error:
         raise OperandError(f"checkpoint_loop: step {number} returned a state of another form; {error}") from error
     for a, b in zip(old, new, strict=True):
-        if _is_moved(a) and not (_is_moved(b) and a.shape == b.shape and a.dtype == b.dtype):
+        if is_moved(a) and not (is_moved(b) and a.shape == b.shape and a.dtype == b.dtype):
             got = f"a tensor of shape {b.shape} and dtype {b.dtype}" if isinstance(b, Value) else type(b).__name__
             raise OperandError(
                 f"checkpoint_loop: step {number} returned {got} for a tensor of shape {a.shape} and dtype {a.dtype} of "
