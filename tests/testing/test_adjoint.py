@@ -40,6 +40,7 @@ def test_a_wrong_forward_rule_is_found(place, factor):
     assert check.verdict == "wrong rule"
     assert not check
     assert " differs from " in str(check)
+    assert "forward mode is WRONG" in str(check).splitlines()[-1]
     assert HIDDEN[place](sine_with(1.0)).adjoint.is_equal
 
 
@@ -73,6 +74,17 @@ def test_modes_that_differ_only_at_a_tie_differ():
     check = nt.check_gradients(lambda x: (x + ramp(x)).sum(), np.array([-1.0, 0.0, 1.0]))
     assert check.verdict == "wrong rule"
     assert check.rows[0].verdict == "kink"
+    conclusion = str(check).splitlines()[-1]
+    assert "NOT CERTIFIED: kink" in conclusion
+    assert "forward mode is WRONG" in conclusion
+
+
+@pytest.mark.parametrize("x", [np.array([27.0]), np.array([1.0, 27.0]), np.array([26.9, 27.1, 27.2])])
+def test_numbers_next_to_underflow_do_not_accuse_a_rule(x):
+    check = nt.check_gradients(lambda x: (1e-4 * nt.exp(-x * x)).sum(), x)
+    assert check.verdict == check.rows[0].verdict == "cancellation noise"
+    assert check.adjoint.is_equal
+    assert "WRONG" not in str(check)
 
 
 ROUNDED = {
@@ -101,3 +113,4 @@ def test_what_rounding_hides_of_forward_mode_is_told():
     assert not check
     assert check.adjoint.verdict == "cancellation noise"
     assert " is, up to rounding errors, " in str(check)
+    assert "forward mode is NOT CERTIFIED: cancellation noise hides what it gives" in str(check)

@@ -116,7 +116,7 @@ class GradientCheck:
         }.get(self.adjoint.verdict, f"forward mode is NOT CERTIFIED: {self.adjoint.verdict} hides what it gives; ")
         if any(verdict is not Verdict.RIGHT for verdict in self.counts):
             found = "; ".join(f"{v}: {self._advice(v)}" for v in self.counts if v is not Verdict.RIGHT)
-            return f"gradients are NOT CERTIFIED: {found}; {numbers}"
+            return f"gradients are NOT CERTIFIED: {found}; {forward}{numbers}"
         if forward:
             return f"gradients are right, but {forward}{numbers}"
         sampled = any(row.unit != "element" for row in self.rows)
