@@ -15,6 +15,7 @@ from ..core.effects import undoing
 from ..counts import is_count
 from ..dtypes import default_dtype, float64, set_default_dtype
 from ..errors import ArgumentError, OperandError
+from .adjoint import adjoint_test
 from .certificate import SEVERITY, Finding, Gauge, Verdict, judge
 from .differences import check_options, stencil_of
 from .report import Adjoint, Row
@@ -102,15 +103,15 @@ def _certificate(function: Callable[..., Any], args: tuple[Any, ...], seed: int,
         trouble = subject.trouble()
         if trouble is not None:
             rows = [row for k in range(len(subject.arrays)) for row in _rows_of_trouble(subject, k, trouble)]
-            adjoint = Adjoint(math.nan, math.nan, True, f"it is {trouble}")
+            adjoint = Adjoint(math.nan, math.nan, reason=f"it is {trouble}")
             return GradientCheck(False, math.inf, tolerance, rows, adjoint)
         subject.shake()
         widths = subject.widths()
         gauge = replace(gauge, largest=subject.largest(), unit=widths.unit, peak=widths.peak)
-        adjoint = subject.adjoint(gauge)
+        adjoint = adjoint_test(subject, gauge)
         rows = [row for k in range(len(subject.arrays)) for row in _rows(subject, k, gauge)]
     worst = max((row.error for row in rows), default=0.0)
-    is_valid = adjoint.is_equal and all(row.verdict is Verdict.RIGHT for row in rows)
+    is_valid = adjoint.verdict is Verdict.RIGHT and all(row.verdict is Verdict.RIGHT for row in rows)
     return GradientCheck(is_valid, worst, tolerance, rows, adjoint)
 
 

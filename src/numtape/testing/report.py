@@ -56,14 +56,20 @@ class Adjoint:
 
     forward: float
     reverse: float
-    is_equal: bool
+    #: Right, a wrong rule, or what hides the difference of both.
+    verdict: Verdict = Verdict.RIGHT
     #: Why it was not run; empty if it was.
     reason: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the modes agree, but for rounding."""
+        return self.verdict is not Verdict.WRONG
 
     def __str__(self) -> str:
         if self.reason:
             return f"adjoint test: not run, {self.reason}"
-        relation = "=" if self.is_equal else "differs from"
+        relation = {Verdict.RIGHT: "=", Verdict.WRONG: "differs from"}.get(self.verdict, "is, up to rounding errors,")
         return f"adjoint test: <w, J t> = {self.forward:.12g} {relation} <J^T w, t> = {self.reverse:.12g}"
 
 
@@ -75,7 +81,7 @@ class GradientCheck:
     max_error: float
     tolerance: float
     rows: list[Row] = field(repr=False)
-    adjoint: Adjoint = field(repr=False, default=Adjoint(math.nan, math.nan, True, "nothing to test"))
+    adjoint: Adjoint = field(repr=False, default=Adjoint(math.nan, math.nan, reason="nothing to test"))
 
     @property
     def counts(self) -> dict[Verdict, int]:
@@ -87,10 +93,8 @@ class GradientCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict; a forward mode that is not the transpose of reverse mode is a wrong rule too."""
-        if not self.adjoint.is_equal:
-            return Verdict.WRONG
-        return max(self.counts, key=SEVERITY.__getitem__, default=Verdict.RIGHT)
+        """The worst verdict, of elements or of the adjoint test."""
+        return max(*self.counts, self.adjoint.verdict, Verdict.RIGHT, key=SEVERITY.__getitem__)
 
     def __bool__(self) -> bool:
         return self.is_valid
@@ -106,11 +110,15 @@ class GradientCheck:
         numbers = f"largest error {self.max_error:.1e}, tolerance {self.tolerance:.0e}"
         if Verdict.WRONG in self.counts:
             return f"gradients are WRONG: {ADVICE[Verdict.WRONG]}; {numbers}"
+        forward = {
+            Verdict.RIGHT: "",
+            Verdict.WRONG: "forward mode is WRONG: a JVP is not the transpose of its VJP; ",
+        }.get(self.adjoint.verdict, f"forward mode is NOT CERTIFIED: {self.adjoint.verdict} hides what it gives; ")
         if any(verdict is not Verdict.RIGHT for verdict in self.counts):
             found = "; ".join(f"{v}: {self._advice(v)}" for v in self.counts if v is not Verdict.RIGHT)
-            return f"gradients are NOT CERTIFIED: {found}; {numbers}"
-        if not self.adjoint.is_equal:
-            return f"gradients are right, but forward mode is WRONG: a JVP is not the transpose of its VJP; {numbers}"
+            return f"gradients are NOT CERTIFIED: {found}; {forward}{numbers}"
+        if forward:
+            return f"gradients are right, but {forward}{numbers}"
         sampled = any(row.unit != "element" for row in self.rows)
         return f"gradients are right{' as far as sampled' if sampled else ''}: {numbers}"
 

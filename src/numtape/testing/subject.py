@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
-from ..api import jvp, vjp
+from ..api import vjp
 from ..arguments import title
 from ..core.context import Scope
 from ..core.op import Op, Structure
@@ -20,9 +20,8 @@ from ..dtypes import is_float
 from ..errors import ArgumentError, DtypeError, GradientError, NumtapeError, OperandError, ShapeError
 from ..grad_mode import enable_grad
 from ..tensors import Tensor
-from .certificate import Gauge, Spot, Verdict
+from .certificate import Spot, Verdict
 from .differences import EPSILON, LARGEST, Line
-from .report import Adjoint
 
 #: How often a function is called at the same point to see that it gives the same value.
 REPEATS = 8
@@ -33,6 +32,11 @@ STRIDE = 1e-4
 HIDDEN, LOST = 1e3, 1e18
 #: How often it is called with more rounding errors than it has.
 SHAKES = 3
+
+
+def unit_of(dtype: Any) -> float:
+    """Return the distance from 1 to the next number; ml_dtypes' dtypes have no finfo of NumPy."""
+    return float(np.nextafter(np.ones((), dtype), dtype.type(2))) - 1.0
 
 
 class Widths(Scope):
@@ -53,16 +57,20 @@ class Widths(Scope):
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         for dtype in record.dtype if isinstance(record.dtype, list | tuple) else [record.dtype]:
             if is_float(dtype):
-                # The distance from 1 to the next number, which ml_dtypes' dtypes have no finfo of NumPy for.
-                one = np.ones((), dtype)
-                self.unit = max(self.unit, float(np.nextafter(one, dtype.type(2))) - 1.0)
+                self.unit = max(self.unit, unit_of(dtype))
 
 
 class Shaken(Scope):
-    """Changes the float64 results of ops by as much as rounding may have changed them, at random."""
+    """Changes the float64 results of ops by as much as rounding may have changed them, at random.
 
-    def __init__(self, rng: "np.random.Generator") -> None:
+    Args:
+        rng: where the changes come from.
+        is_any: whether results of other float dtypes are changed as well.
+    """
+
+    def __init__(self, rng: "np.random.Generator", is_any: bool = False) -> None:
         self.rng = rng
+        self.is_any = is_any
 
     def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         # A view must stay one. What picks values does not round them, and its rule may tell by them what it picked.
@@ -72,9 +80,10 @@ class Shaken(Scope):
         return tuple(map(self._shaken, out)) if isinstance(out, tuple) else self._shaken(out)
 
     def _shaken(self, array: NDArray) -> NDArray:
-        if array.dtype != np.float64:
+        if array.dtype != np.float64 and not (self.is_any and is_float(array.dtype)):
             return array
-        return np.asarray(array * (1.0 + EPSILON * self.rng.uniform(-1.0, 1.0, array.shape)))
+        factor = 1.0 + unit_of(array.dtype) * self.rng.uniform(-1.0, 1.0, array.shape)
+        return np.asarray(array * factor).astype(array.dtype, copy=False)
 
 
 class Subject:
@@ -216,11 +225,12 @@ class Subject:
             )
         return [np.asarray(y.array if isinstance(y, Value) else y) for y in outs]
 
-    def gradients_at(self, arrays: Sequence[NDArray]) -> list[NDArray]:
+    def gradients_at(self, arrays: Sequence[NDArray], weights: Sequence[Any] | None = None) -> list[NDArray]:
         """Return the gradient of the weighted outputs by each argument."""
+        weights = self.weights if weights is None else weights
         with np.errstate(all="ignore"):
             value, pull = vjp(self.of_floats, *(wrap(Tensor, x.copy()) for x in arrays))
-            return [np.asarray(g.array, np.float64) for g in pull(tree.unflatten(value, self.weights))]
+            return [np.asarray(g.array, np.float64) for g in pull(tree.unflatten(value, weights))]
 
     def trouble(self) -> Verdict | None:
         """Return why there is nothing to compare at this point, if so."""
@@ -244,24 +254,6 @@ class Subject:
             (float(np.max(np.abs(g[np.isfinite(g)]), initial=0.0)) for g in self.gradients),
             default=0.0,
         )
-
-    def adjoint(self, gauge: Gauge) -> Adjoint:
-        """Test that forward and reverse mode are each other's transpose, along a random direction."""
-        tangents = [self.rng.standard_normal(x.shape) for x in self.arrays]
-        try:
-            _, pushed = jvp(self.of_floats, tuple(x.copy() for x in self.arrays), tuple(tangents))
-        except NumtapeError as error:
-            return Adjoint(math.nan, math.nan, True, f"forward mode says: {error}")
-        forward = [w * _array(t) for w, t in zip(self.weights, tree.leaves(pushed), strict=True)]
-        reverse = [g * t for g, t in zip(self.gradients, tangents, strict=True)]
-        ahead, back = (float(sum(np.sum(part) for part in parts)) for parts in (forward, reverse))
-        size = sum(float(np.sum(np.abs(part))) for part in (*forward, *reverse))
-        if not math.isfinite(size):
-            return Adjoint(ahead, back, True, "a derivative is NaN or infinite")
-        # A derivative that is zero but for rounding is measured against the value.
-        value = sum(float(np.sum(np.abs(w * y))) for w, y in zip(self.weights, self.outs, strict=True))
-        allowed = max(gauge.tolerance, 64.0 * gauge.unit) * size + 64.0 * EPSILON * value
-        return Adjoint(ahead, back, abs(ahead - back) <= allowed)
 
     def line(
         self, k: int, direction: Any, start: Sequence[NDArray], origin: Sequence[NDArray], raised: dict[float, str]
@@ -325,10 +317,6 @@ class Subject:
 def _is_same(a: NDArray, b: NDArray) -> bool:
     """Say whether two results of the same call are equal, up to the order in which threads add."""
     return a.shape == b.shape and bool(np.all(np.abs(a - b) <= 64.0 * EPSILON * np.abs(b)))
-
-
-def _array(value: Any) -> NDArray:
-    return np.asarray(value.array if isinstance(value, Value) else value)
 
 
 def _as_float64(leaf: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +23,12 @@ from ..ops.samples import Sample
 from ..taylor import Series
 from ..tensors import Tensor
 
-#: What the checks of an argument may take until differences could tell; at zeros, where few mistakes show, a check
-#: takes less of it.
+#: What the checks of an argument may take until differences could tell; at operands that hide mistakes, as zeros,
+#: a check takes less of it.
 _PATIENCE = 48
 _COST, _COST_AT_ZERO = 16, 1
+#: How far from the operands of a call its rules are checked as well, relative to each.
+_BESIDE = 0.01
 #: Relative to each element. Two steps tell noise and kinks from a wrong rule.
 _STEPS = (1e-4, 1e-5)
 #: Of central differences, relative to the size of the derivative.
@@ -60,6 +63,8 @@ class RuleChecks:
         self.given = given
         #: For each argument whose rules are not settled, how many calls its check may take yet.
         self.waiting = {argument: _PATIENCE for argument, kinds in given.items() if kinds}
+        #: Those of them that were right on operands that may hide a mistake.
+        self.doubted: set[str] = set()
 
     def at_call(self, operands: Sequence[Any], params: dict[str, Any]) -> None:
         """Check the rules of arguments that wait and are given float tensors or arrays."""
@@ -67,17 +72,55 @@ class RuleChecks:
         operands = [wrap(Tensor, array_of(x)) if isinstance(x, Series) else x for x in operands]
         if any(isinstance(x, Lifted) for x in operands):
             return
+        # Equal operands hide the same mistakes each time.
+        hidden = self.doubted if self.doubted and _has_equals(operands) else ()
         ready = {
-            argument: self.given[argument]
+            argument: x
             for argument, x in zip(self.op.arguments, operands, strict=True)
-            if argument in self.waiting and isinstance(x, Value | np.ndarray) and is_float(x.dtype)
+            if argument in self.waiting and argument not in hidden
+            if isinstance(x, Value | np.ndarray) and is_float(x.dtype)
         }
-        told = check_rules(self.op, operands, params, ready, "at its first call") if ready else {}
-        for argument, x in zip(self.op.arguments, operands, strict=True):
-            if argument in ready:
-                self.waiting[argument] -= _COST if np.any(_plain(x)) else _COST_AT_ZERO
-                if told.get(argument) or self.waiting[argument] <= 0:
-                    del self.waiting[argument]
+        given = {argument: self.given[argument] for argument in ready}
+        told = check_rules(self.op, operands, params, given, "at its first call") if ready else {}
+        for argument, x in ready.items():
+            if told.get(argument) and self._settle(argument, operands, params):
+                continue
+            if argument not in self.doubted or not _has_equals(operands):
+                is_telling = argument not in self.doubted and np.any(_plain(x))
+                self.waiting[argument] -= _COST if is_telling else _COST_AT_ZERO
+            if self.waiting[argument] <= 0:
+                del self.waiting[argument]
+
+    def _settle(self, argument: str, operands: Sequence[Any], params: dict[str, Any]) -> bool:
+        """Wait no longer for an argument whose rules were right, if they are so beside the operands as well.
+
+        With a * b for both, the rules of a product are right where both are equal; with 2, that of a square at 1. A
+        rule that is wrong beside its operands is not accused: some are right where they are ever called, as those for
+        unit vectors.
+        """
+        beside = self._is_right_beside(argument, operands, params)
+        if beside or (beside is None and not _has_equals(operands)):
+            self.waiting.pop(argument, None)
+            return True
+        self.doubted.add(argument)
+        return False
+
+    def _is_right_beside(self, argument: str, operands: Sequence[Any], params: dict[str, Any]) -> bool | None:
+        """Say whether the rules of an argument are right on operands of slightly other sizes; None if nobody can."""
+        arrays = [_plain(x) for x in operands]
+        for distance in (_BESIDE, -_BESIDE):  # One of them may be outside of the domain.
+            moved = list(arrays)
+            for position in _differentiable(self.op, arrays):
+                moved[position] = _resized(arrays[position], distance * (position + 1.0))
+            try:
+                told = check_rules(self.op, moved, params, {argument: self.given[argument]}, "beside its operands")
+            except GradientError:
+                return False
+            except Exception:  # A function may raise anything there.
+                continue
+            if told.get(argument):
+                return True
+        return None
 
     def on_sample(self, number: int, given: Any, signature: inspect.Signature) -> None:
         """Check all rules on a sample, in both modes; raise if it can check none."""
@@ -96,8 +139,24 @@ class RuleChecks:
                 "inside of the domain, away from kinks and from zero."
             )
         for argument, is_sure in told.items():
-            if is_sure:
-                self.waiting.pop(argument, None)
+            if is_sure and argument in self.waiting:
+                self._settle(argument, operands, params)
+
+
+def _has_equals(operands: Sequence[Any]) -> bool:
+    """Say whether two operands are equal arrays."""
+    arrays = [x.array if isinstance(x, Value) else x for x in operands]
+    pairs = itertools.combinations([x for x in arrays if isinstance(x, np.ndarray)], 2)
+    return any(x.shape == y.shape and (x is y or np.array_equal(x, y)) for x, y in pairs)
+
+
+def _resized(x: NDArray, part: float) -> NDArray:
+    """Return an operand that is larger by a part, and symmetric, sparse, sorted or positive if it was.
+
+    Elements that are all equal become different.
+    """
+    is_constant = x.size > 1 and np.all(x == x.flat[0])
+    return np.asarray(x * (1.0 + part * (np.linspace(0.5, 1.0, x.size).reshape(x.shape) if is_constant else 1.0)))
 
 
 def _read_sample(op: Op, title: str, sample: Sample, signature: inspect.Signature) -> tuple[list[Any], dict[str, Any]]:

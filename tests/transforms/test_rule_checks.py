@@ -1,0 +1,109 @@
+"""The check of custom rules at first calls: operands that hide a mistake do not settle a rule."""
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.errors import GradientError
+
+X = np.array([0.5, 1.0, 2.0])
+
+
+def wrong_product():
+    """Return a product whose rule by `b` is right only where both operands are equal."""
+
+    @nt.custom_op(vjp={"a": lambda g, a, b: g * b, "b": lambda g, a, b: g * b})
+    def product(a, b, /):
+        return a * b
+
+    return product
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_equal_operands_do_not_settle_a_rule(count):
+    product = wrong_product()
+    for _ in range(count):
+        assert nt.grad(lambda x: product(x, x).sum())(X).tolist() == (2.0 * X).tolist()
+    with pytest.raises(GradientError, match="the vjp rule of argument 'b'"):
+        nt.grad(lambda b: product(X, b).sum())(2.0 * X)
+
+
+def test_equal_operands_of_a_sample_do_not_settle_a_rule():
+    @nt.custom_op(vjp={"a": lambda g, a, b: g * b, "b": lambda g, a, b: g * b}, samples=[(X, X)])
+    def product(a, b, /):
+        return a * b
+
+    with pytest.raises(GradientError, match="the vjp rule of argument 'b'"):
+        nt.grad(lambda b: product(X, b).sum())(2.0 * X)
+
+
+@pytest.mark.parametrize(
+    ("forward", "rule", "x"),
+    [
+        (np.square, lambda g: 2.0 * g, np.ones(3)),
+        (np.square, lambda g: 4.0 * g, np.array(2.0)),
+        (np.prod, lambda g, x: g * x, np.full(2, 2.0)),
+        (np.linalg.inv, lambda g, x: -x @ g @ x, np.eye(2)),
+    ],
+)
+def test_special_operands_do_not_settle_a_rule(forward, rule, x):
+    op = nt.custom_op(vjp={"x": rule})(lambda x, /: forward(x))
+    for _ in range(10):
+        nt.grad(lambda x: op(x).sum())(x)
+    with pytest.raises(GradientError, match="Correct the rule"):
+        nt.grad(lambda x: op(x).sum())(x + 0.3 * np.arange(1.0, 1.0 + x.size).reshape(x.shape))
+
+
+def counted(forward, **options):
+    """Return an op and the list that grows with each run of its forward."""
+    calls = []
+
+    def run(*arrays):
+        calls.append(1)
+        return forward(*arrays)
+
+    if len(options["vjp"]) == 1:
+        return nt.custom_op(**options)(lambda x, /: run(x)), calls
+    return nt.custom_op(**options)(lambda x, y, /: run(x, y)), calls
+
+
+SPD = np.array([[2.0, 0.3], [0.3, 1.0]])
+SETTLED = {
+    "equal operands": (np.multiply, {"x": lambda g, y: g * y, "y": lambda g, x: g * x}, (X, X)),
+    "ones": (np.square, {"x": lambda g, x: 2.0 * g * x}, (np.ones(3),)),
+    "the upper edge": (np.arccos, {"x": lambda g, x: -g / np.sqrt(1.0 - x * x)}, (np.array([0.995]),)),
+    "the lower edge": (np.arccosh, {"x": lambda g, x: g / np.sqrt(x * x - 1.0)}, (np.array([1.005]),)),
+    # Right for symmetric matrices only, as all that come are.
+    "symmetric matrices": (lambda x: np.linalg.slogdet(x)[1], {"x": lambda g, x: g * np.linalg.inv(x)}, (SPD,)),
+}
+
+
+@pytest.mark.parametrize("name", SETTLED)
+def test_a_right_rule_is_settled_at_its_first_call(name):
+    forward, rules, arrays = SETTLED[name]
+    op, calls = counted(forward, vjp=rules)
+    operands = [nt.tensor(x, requires_grad=True) for x in arrays]
+    op(*operands)
+    assert len(calls) > 2
+    calls.clear()
+    op(*operands)
+    assert len(calls) == 1
+
+
+def test_equal_operands_are_checked_once():
+    wrong, calls = counted(np.multiply, vjp={"x": lambda g, y: g * y, "y": lambda g, y: g * y})
+    x = nt.tensor(X, requires_grad=True)
+    wrong(x, x)
+    calls.clear()
+    wrong(x, x)
+    assert len(calls) == 1
+
+
+def test_a_rule_that_is_right_where_it_is_called_is_not_accused():
+    """On unit vectors this one is; the check beside them only keeps watching, and not forever."""
+    op, calls = counted(lambda x: x / np.sqrt(np.sum(x * x)), vjp={"x": lambda g, x: g - x * np.sum(g * x)})
+    for k in range(60):
+        x = np.array([np.cos(k), np.sin(k)])
+        calls.clear()
+        assert np.allclose(nt.grad(lambda x: op(x)[0])(x), np.array([1.0, 0.0]) - x * x[0])
+    assert len(calls) == 1
