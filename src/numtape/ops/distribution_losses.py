@@ -8,9 +8,10 @@ from .._typing import Array
 from ..core.declare import composed
 from ..errors import ArgumentError, ShapeError
 from .arithmetic import div
-from .casting import stop_gradient
+from .comparisons import greater
 from .exponential import exp, log, xlogy
 from .loss_reductions import as_pair, check_reduction, check_same_shape, pair_samples, reduce, reduced
+from .origins import derived, held
 from .reductions import sum
 from .samples import SHAPES, rejected, sample, values
 from .selection import where
@@ -208,7 +209,7 @@ def gaussian_nll_loss(
         )
     check_reduction("gaussian_nll_loss", reduction)
     # The value is eps, the derivative that of var.
-    spread = where(var > eps, var, var - stop_gradient(var) + eps)
+    spread = where(derived(greater, var, eps), var, var - held(var) + eps)
     difference = prediction - target
     loss = (log(spread) + difference * difference / spread) * 0.5
     return reduce(loss + 0.5 * math.log(2.0 * math.pi) if full else loss, reduction)

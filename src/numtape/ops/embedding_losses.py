@@ -6,7 +6,9 @@ from .._typing import Array
 from ..core.declare import composed
 from ..errors import ArgumentError, ShapeError
 from .arithmetic import abs
+from .comparisons import less
 from .loss_reductions import check_reduction, check_same_shape, check_signs, reduce, reduced
+from .origins import derived
 from .rectifiers import as_number, relu
 from .samples import rejected, sample, values
 from .selection import where
@@ -182,5 +184,5 @@ def triplet_loss(
     far = _distance(anchor, negative, p, eps)
     if swap:
         other = _distance(positive, negative, p, eps)
-        far = where(other < far, other, far)
+        far = where(derived(less, other, far), other, far)
     return reduce(relu(_distance(anchor, positive, p, eps) - far + margin), reduction)
