@@ -24,9 +24,9 @@ def spread(times: Sequence[float]) -> float:
 
 
 def outliers(times: Sequence[float]) -> int:
-    """Count the times that lie far from the median."""
+    """Count the times that lie far from the median; if most are equal to it, all that are not."""
     middle, width = statistics.median(times), spread(times)
-    return sum(abs(time - middle) > _FAR * width for time in times) if width else 0
+    return sum(abs(time - middle) > _FAR * width for time in times)
 
 
 def median_interval(times: Sequence[float]) -> tuple[float, float]:
@@ -39,14 +39,21 @@ def median_interval(times: Sequence[float]) -> tuple[float, float]:
     count = len(ordered)
     if count < FEWEST:
         return 0.0, math.inf
-    tail, rank = 0.0, 0
-    while True:
-        tail += math.comb(count, rank) / 2**count
-        if tail > (1 - CONFIDENCE) / 2 or rank >= count // 2:
-            break
-        rank += 1
-    low = max(0, rank - 1)
+    low = max(0, _tail_rank(count) - 1)
     return ordered[low], ordered[count - 1 - low]
+
+
+def _tail_rank(count: int) -> int:
+    """Return the least rank up to which a fair coin's heads of `count` throws lie too often to be left out."""
+    # Below, all ranks together have a probability of 1e-18.
+    rank = max(0, int(count / 2 - 4.5 * math.sqrt(count)))
+    logarithm = math.lgamma(count + 1) - math.lgamma(rank + 1) - math.lgamma(count - rank + 1) - count * math.log(2)
+    probability = tail = math.exp(logarithm)
+    while tail <= (1 - CONFIDENCE) / 2 and rank < count // 2:
+        probability *= (count - rank) / (rank + 1)
+        rank += 1
+        tail += probability
+    return rank
 
 
 def ratio_interval(times: Sequence[float], baseline: Sequence[float]) -> tuple[float, float]:
