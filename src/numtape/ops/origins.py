@@ -66,6 +66,8 @@ def held(x: Array) -> Array:
 
 
 def _noted(out: Any, op: Op, operands: Sequence[Any], params: dict[str, Any], beside: Sequence[Any]) -> Any:
+    if isinstance(out, Value) and out.node is not None:
+        return out  # It has a record, which says the same.
     values = [x for x in (*operands, *beside) if isinstance(x, Value)]
     if not any(map(_is_followed, values)) or any(isinstance(x, Lifted) for x in values):
         return out
@@ -79,7 +81,7 @@ def _note(constant: Any, output: OutputOf, like: Value) -> Any:
     if not isinstance(constant, Value):
         constant = wrap(like.plain, np.asarray(constant))
     if constant.node is not None:
-        return constant  # It has a record, which says the same.
+        return constant
     leave_out(constant)
     extras = _DerivedExtras()
     vars(extras).update(vars(constant.extras) if constant.extras is not None else {}, output=output)
