@@ -14,6 +14,7 @@ import pytest
 import numtape as nt
 from numtape.errors import ArgumentError, OperandError
 from numtape.insight import benchmark as module
+from numtape.insight import time_statistics
 from numtape.insight.benchmark_results import BenchmarkResult, Comparison
 from numtape.insight.time_statistics import median_interval, outliers, ratio_interval, spread
 
@@ -149,6 +150,21 @@ def test_the_interval_of_the_median_has_the_ranks_of_exact_arithmetic(count):
             break
         rank += 1
     assert median_interval([float(i) for i in range(count)]) == (rank - 1.0, count - float(rank))
+
+
+@pytest.mark.parametrize("count", [999, 1000])
+def test_medians_of_many_times_are_drawn_as_if_each_time_was(count, monkeypatch):
+    times = np.random.default_rng(1).exponential(1.0, count).tolist()
+    baseline = np.random.default_rng(2).exponential(1.0, count).tolist()
+    one_by_one = ratio_interval(times, baseline)
+    monkeypatch.setattr(time_statistics, "_FEW", 10)
+    assert ratio_interval(times, baseline) == pytest.approx(one_by_one, rel=0.02)
+
+
+def test_the_ratio_of_a_million_times_takes_no_memory_for_each_draw():
+    times = np.linspace(1.0, 2.0, 1_000_000).tolist()
+    low, high = ratio_interval(times, times)
+    assert 0.99 < low < 1.0 < high < 1.01
 
 
 def test_the_interval_of_a_million_times_takes_no_time():
