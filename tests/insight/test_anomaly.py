@@ -105,6 +105,49 @@ def test_every_way_to_a_gradient_is_watched():
         assert raised(run).explanation.op == "sqrt"
 
 
+def test_a_second_derivative_is_named_by_the_line_of_the_function_with_both_factors():
+    def power(x):
+        return (x**1.5).sum()
+
+    found = raised(lambda: nt.hessian(power)(np.array([0.0, 1.0]))).explanation
+    assert found.op == "pow"
+    assert found.site == f"{__file__}:{found_line('return (x**1.5).sum()')} (return (x**1.5).sum())"
+    assert [(seen.name, seen.value) for seen in found.operands] == [
+        ("a", 0.0),
+        ("b", 0.5),
+        ("the cotangent of its result", 0.0),
+    ]
+    call = "found = raised(lambda: nt.hessian(power)(np.array([0.0, 1.0]))).explanation"
+    assert found.cause == (
+        f"in the derivative of pow, which {__file__}:{found_line(call)} ({call}) differentiates again: the derivative "
+        "of pow by a is inf where a = 0 and b = 0.5; the cotangent that comes in for row 1 of the derivative is 0 "
+        "there, and 0 times that is nan."
+    )
+
+
+def test_a_third_derivative_is_named_by_the_line_of_the_function():
+    def power(x):
+        return x**2.5
+
+    twice = nt.grad(nt.grad(power))
+    found = raised(lambda: nt.grad(twice)(0.0)).explanation
+    assert found.site == f"{__file__}:{found_line('return x**2.5')} (return x**2.5)"
+    assert found.cause.startswith("in the derivative of pow, which ")
+
+
+def test_what_a_rule_of_the_user_does_has_its_own_line():
+    @nt.custom_gradient
+    def root(x):
+        def rule(g):
+            return g * nt.sqrt(x)
+
+        return x * 1.0, rule
+
+    found = raised(lambda: nt.hessian(lambda x: root(x).sum())(np.array([0.0, 1.0]))).explanation
+    assert found.site.startswith(f"{__file__}:{found_line('return g * nt.sqrt(x)')} ")
+    assert found.cause.startswith("the derivative of sqrt by x is inf where x = 0")
+
+
 def test_a_hook_that_returns_nan_is_named():
     x = nt.tensor([1.0], requires_grad=True)
     y = x * 2.0

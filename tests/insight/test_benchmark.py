@@ -4,7 +4,9 @@ import csv
 import gc
 import json
 import math
+import time
 import tracemalloc
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import numtape as nt
 from numtape.errors import ArgumentError, OperandError
 from numtape.insight import benchmark as module
+from numtape.insight import time_statistics
 from numtape.insight.benchmark_results import BenchmarkResult, Comparison
 from numtape.insight.time_statistics import median_interval, outliers, ratio_interval, spread
 
@@ -123,6 +126,8 @@ def test_slow_calls_move_the_mean_and_not_the_median():
     assert outliers(times) == result.num_outliers == 1
     assert spread(times) == pytest.approx(1.4826 * 0.05)
     assert outliers((1.0, 1.0, 1.0)) == 0
+    # A clock that is too coarse gives equal times: one that differs is far away.
+    assert outliers([1e-7] * 19 + [1.0]) == 1
 
 
 def test_the_interval_of_a_median_covers_it_as_often_as_promised():
@@ -134,6 +139,42 @@ def test_the_interval_of_a_median_covers_it_as_often_as_promised():
     # For 25 times the ranks 8 and 18 cover it with 95.7%.
     assert 935 <= covered <= 975
     assert median_interval([float(i) for i in range(25)]) == (7.0, 17.0)
+
+
+@pytest.mark.parametrize("count", [6, 7, 8, 9, 10, 25, 100, 101, 325, 999, 1000, 2500])
+def test_the_interval_of_the_median_has_the_ranks_of_exact_arithmetic(count):
+    tail, rank = Fraction(0), 0
+    while True:
+        tail += Fraction(math.comb(count, rank), 2**count)
+        if tail > (1 - Fraction(95, 100)) / 2:
+            break
+        rank += 1
+    assert median_interval([float(i) for i in range(count)]) == (rank - 1.0, count - float(rank))
+
+
+@pytest.mark.parametrize("count", [999, 1000])
+def test_medians_of_many_times_are_drawn_as_if_each_time_was(count, monkeypatch):
+    times = np.random.default_rng(1).exponential(1.0, count).tolist()
+    baseline = np.random.default_rng(2).exponential(1.0, count).tolist()
+    one_by_one = ratio_interval(times, baseline)
+    monkeypatch.setattr(time_statistics, "_FEW", 10)
+    assert ratio_interval(times, baseline) == pytest.approx(one_by_one, rel=0.02)
+
+
+def test_the_ratio_of_a_million_times_takes_no_memory_for_each_draw():
+    times = np.linspace(1.0, 2.0, 1_000_000).tolist()
+    low, high = ratio_interval(times, times)
+    assert 0.99 < low < 1.0 < high < 1.01
+
+
+def test_the_interval_of_a_million_times_takes_no_time():
+    times = [float(i) for i in range(1_000_000)]
+    begin = time.perf_counter()
+    low, high = median_interval(times)
+    assert time.perf_counter() - begin < 5.0
+    # The number below the median is nearly normal, with a deviation of half the root.
+    assert abs(low - (500_000 - 1.95996 * 500)) < 3.0
+    assert low + high == 999_999.0
 
 
 def test_the_interval_of_few_times_has_no_end():

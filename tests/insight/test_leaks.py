@@ -318,6 +318,48 @@ def test_the_alarm_names_the_running_total_after_ten_steps():
     assert profiler.detect_leaks().num_suspicious == 1
 
 
+def test_the_alarm_names_a_state_that_is_carried_from_step_to_step():
+    state, u = nt.zeros(10), nt.ones(10, requires_grad=True)
+    with GradientMemoryProfiler(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(15):
+            state = nt.tanh(state * u + 1.0)  # Carried.
+            loss = state.sum()
+            loss.backward(retain_graph=True)
+    (alarm,) = caught
+    where, holder, advice = str(alarm.message).split("\n")
+    place = f"{HERE}:{line_of('# Carried.')} (state = nt.tanh(state * u + 1.0)  # Carried.)"
+    assert where.endswith(f"of arrays), recorded at {place}")
+    assert holder.startswith(
+        "  held by local 'state' of test_the_alarm_names_a_state_that_is_carried_from_step_to_step"
+    )
+    assert advice == (
+        "  each of 10 steps goes on from what the one before made there, and from its graph: begin a step with the "
+        "detach()ed state"
+    )
+
+
+def test_the_alarm_is_silent_if_a_state_is_carried_without_its_graph():
+    state, u = nt.zeros(10), nt.ones(10, requires_grad=True)
+    with GradientMemoryProfiler(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(15):
+            state = nt.tanh(state.detach() * u + 1.0)
+            state.sum().backward()
+
+
+def test_what_all_steps_read_is_no_carried_state():
+    u = nt.ones(10, requires_grad=True)
+    kept = []
+    with GradientMemoryProfiler(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        shared = nt.exp(u)
+        for _ in range(15):
+            kept.append((shared * 2.0).sum())
+            kept[-1].backward(retain_graph=True)
+    assert str(caught[0].message).endswith("collect loss.item() or loss.detach() instead of the tracked tensors")
+
+
 def test_the_alarm_works_at_checkpoints_without_a_backward():
     w = leaf()
     with GradientMemoryProfiler() as profiler:

@@ -162,6 +162,16 @@ def test_data_and_parameters_that_were_not_finite_are_named():
     assert str(found).startswith("inf at index (1, 0) in a tensor that no op made, written at ")
 
 
+def test_an_operand_that_is_repeated_is_named_by_its_place_in_the_result():
+    x = nt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    mask = np.array([True, False, True])
+    for nan in (np.nan, np.array([np.nan]), np.array(np.nan)):
+        found = nt.explain_nan(nt.where(mask, x, nan).sum())
+        assert (found.op, found.index, found.operands[0].value) == ("where", (1,), pytest.approx(np.nan, nan_ok=True))
+    assert nt.explain_nan((x + float("nan")).sum()).index == (0,)
+    assert nt.explain_nan((x * nt.tensor([[1.0], [np.nan]])).sum()).index == (1, 0)
+
+
 def test_a_nan_that_is_written_in_place_is_found_at_the_write():
     x = nt.tensor([1.0, 2.0], requires_grad=True)
     y = x * 2.0

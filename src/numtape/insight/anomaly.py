@@ -14,6 +14,7 @@ from ..errors import NonFiniteError
 from ..grad_mode import F, decorated
 from .birth import Birth, hooked, is_finite
 from .provenance import Explanation, explain_target, explained
+from .rule_sites import RuleSites
 from .search import Trail, first_of, leaf_hooks
 
 
@@ -25,6 +26,7 @@ class _Watch(Observer):
     def __init__(self) -> None:
         #: The hooks that were added to leaves, each until it was called.
         self.looks: dict[Any, Any] = {}
+        self.rules = RuleSites()
 
     def on_targets(self, targets: Sequence[Value]) -> None:
         for target in targets:
@@ -54,18 +56,20 @@ class _Sweep(Follower):
     def __init__(self, watch: _Watch, records: Sequence[Record]) -> None:
         self._watch = watch
         self._records = records
+        self._passes = watch.rules.follow()
         self._trail = Trail(Reader(None))
         self._cotangents: dict[Any, Any] = {}
 
     def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
         self._cotangents = cotangents
+        self._passes(record)
         self._trail.step(record, cotangent, cotangents)
 
     def on_end(self) -> None:
         trail, cotangents = self._trail, self._cotangents
         birth = first_of(trail.ends(cotangents)) or first_of(trail.sums(cotangents))
         if birth is not None:
-            _raise_gradient(birth, self._records)
+            self._raise(birth)
         for leaf in cotangents:
             if leaf_hooks(leaf) and leaf in trail.last:
                 self._follow_hooks(leaf)
@@ -78,19 +82,19 @@ class _Sweep(Follower):
         def look(gradient: Value) -> None:
             watch.drop(leaf)
             if not is_finite(gradient):
-                _raise_gradient(hooked(*self._trail.last[leaf], gradient), self._records)
+                self._raise(hooked(*self._trail.last[leaf], gradient))
 
         watch.looks[leaf] = leaf.register_hook(look)
+
+    def _raise(self, birth: Birth) -> None:
+        with entered(scopes=(), observers=()), np.errstate(all="ignore"):
+            found = explained(birth, self._records)
+            raise_anomaly("a gradient of this backward is not finite", self._watch.rules.located(found, birth.record))
 
 
 def raise_anomaly(what: str, explanation: Explanation) -> None:
     """Raise for what is not finite, with the explanation of where it began."""
     raise NonFiniteError(f"detect_anomaly: {what}.\n{explanation}", explanation)
-
-
-def _raise_gradient(birth: Birth, records: Sequence[Record]) -> None:
-    with entered(scopes=(), observers=()), np.errstate(all="ignore"):
-        raise_anomaly("a gradient of this backward is not finite", explained(birth, records))
 
 
 class detect_anomaly:

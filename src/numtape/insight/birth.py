@@ -66,6 +66,8 @@ class Birth:
     bad: NDArray | None = field(default=None, compare=False)
     #: Backward: the cotangent of the output that came in.
     g: Any = field(default=None, compare=False)
+    #: Backward, of a batch of cotangents: the number of the one that this is about.
+    member: tuple[int, ...] | None = None
     #: What it would be in a wider dtype, where that is finite.
     exact: Any = None
     #: Backward: whether a smaller cotangent would have given a finite one.
@@ -101,10 +103,18 @@ def first_bad(array: Any) -> tuple[tuple[int, ...], float]:
     return index, float(array[index])
 
 
-def given(record: Record, position: int, array: Any) -> Birth:
-    """Describe an operand that was not finite to begin with."""
-    index, value = first_bad(array)
-    seen = _see(record, position, array, index)
+def given(record: Record, position: int, array: Any, out: Any) -> Birth:
+    """Describe an operand that was not finite to begin with; elementwise, with its first place in the result."""
+    shape = None
+    if record.op.is_elementwise and not isinstance(out, tuple):
+        shape = out.shape
+        spread = np.broadcast_to(array, shape)
+        # Where the result is finite, as what `where` did not select, the operand did nothing.
+        told = np.where(np.isfinite(out), 0.0, spread)
+        index, value = first_bad(spread if is_finite(told) else told)
+    else:
+        index, value = first_bad(array)
+    seen = _see(record, position, array, index, shape)
     return Birth(record, "forward", "given", index, value, position, (seen,))
 
 
@@ -211,11 +221,15 @@ def pulled(record: Record, position: int, g: Any, cotangent: Any, reader: Reader
     index, value = first_bad(cotangent)
     if record.op is PICK:
         return Birth(record, "backward", "computed", index, value, position, is_overflow=True)
-    is_batch = isinstance(g, Lifted)
-    if is_batch:
-        # Of the batch, nobody knows which member did it: the derivative tells as much.
-        g = np.ones(record.shape, widened(record.dtype))
-        index = index[len(index) - len(record.inputs[position].shape) :]
+    member = None
+    if isinstance(g, Lifted):
+        extra = len(index) - len(record.inputs[position].shape)
+        member, index = index[:extra], index[extra:]
+        members = array_of(g)
+        if members.shape[extra:] == record.shape:
+            g = members[member]
+        else:  # Not each has a cotangent of its own; the derivative tells as much.
+            g, member = np.ones(record.shape, widened(record.dtype)), None
     g = [array_of(x) for x in g] if isinstance(g, list) else array_of(g)
     raw = array_of(_pull(record, position, g, reader))
     is_summed = is_finite(raw)
@@ -236,7 +250,7 @@ def pulled(record: Record, position: int, g: Any, cotangent: Any, reader: Reader
     # Its gradient has the shape of the operand, so that this one is seen at the very place.
     places = [index if i == position and place is None else place for i in range(len(arrays))]
     seen = [_see(record, i, x, places[i], shape) for i, x in enumerate(arrays) if x is not None]
-    incoming = None if is_batch or isinstance(g, list) else _describe("the cotangent of its result", g, place)
+    incoming = None if isinstance(g, list) else _describe("the cotangent of its result", g, place)
     return Birth(
         record,
         "backward",
@@ -251,6 +265,7 @@ def pulled(record: Record, position: int, g: Any, cotangent: Any, reader: Reader
         bad,
         g,
         is_overflow=is_overflow,
+        member=member,
     )
 
 

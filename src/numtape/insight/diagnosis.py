@@ -204,7 +204,7 @@ def _in_backward(birth: Birth, records: Sequence[Record]) -> Diagnosis:
             "the op.",
         )
     at = f"{derivative} is {birth.derivative:g} where {_shown(birth.operands)}"
-    if birth.cotangent is not None and birth.cotangent.value == 0:
+    if birth.cotangent is not None and birth.cotangent.value == 0 and birth.member is None:
         mask = find_mask(birth.record, records)
         under, why, by = "", "what follows has the derivative 0 there, or does not use the result", ""
         if mask is not None:
@@ -218,8 +218,14 @@ def _in_backward(birth: Birth, records: Sequence[Record]) -> Diagnosis:
     name = cause_of(birth)
     own = next(seen.value for seen in birth.operands if seen.name == name)
     away = f"away from {own:g}, by a small number that is added or subtracted before the op"
+    product = ""
+    if birth.cotangent is not None and birth.cotangent.value == 0:
+        number = ", ".join(map(str, birth.member or ()))
+        product = (
+            f"; the cotangent that comes in for row {number} of the derivative is 0 there, and 0 times that is nan"
+        )
     return (
-        f"{at}.",
+        f"{at}{product}.",
         f"keep {name} {'where that derivative exists' if isnan(birth.derivative) else away}; or, if that element is "
         f"not used, {select_where_differentiable(birth, name)}",
     )

@@ -25,13 +25,13 @@ class Growth:
         self.visits: list[int] = []
         self.is_reported = False
 
-    def visit(self, live: int, records: int) -> bool:
-        """Take note of the numbers, and say that they have grown too often."""
+    def visit(self, live: int, records: int, index: int) -> bool:
+        """Take note of the numbers, and of the index of the next record; say that they have grown too often."""
         grows = live > self.last[0] or records > self.last[1]
         shrinks = live < self.last[0] or records < self.last[1]
         if not grows or shrinks:
             self.visits = []
-        self.visits.append(next_index())
+        self.visits.append(index)
         self.last = (live, records)
         return len(self.visits) > ALARM and not self.is_reported
 
@@ -70,10 +70,14 @@ class WatchedActivations(Activations):
     def watch_growth(self, place: str, until: int | None = None) -> None:
         """Warn if memory has grown each time that the program came to a place; name what was recorded `until` then."""
         growth = self.growth.setdefault(place, Growth())
-        if not growth.visit(self.live, records_alive()) or not growth.confirm():
+        index = next_index() if until is None else until
+        if not growth.visit(self.live, records_alive(), index):
             return
-        leaks = find_leaks(self.since, until)
-        leak = max(leaks, key=lambda leak: (leak.total is not None, leak.graphs > 1, leak.records), default=None)
+        starts = growth.visits
+        if not growth.confirm():
+            return
+        leaks = find_leaks(self.since, until, starts)
+        leak = max(leaks, key=lambda x: (x.total is not None, x.is_carried, x.graphs > 1, x.records), default=None)
         if leak is not None:
             warn_user(f"GradientMemoryProfiler: memory grows {place}, {ALARM} times in a row: {leak}")
 

@@ -1,9 +1,10 @@
 """Find graphs that are still alive: which line recorded them, how much they hold, who holds them, and why they grow."""
 
 import gc
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 
 from ..core.buffers import Buffers, buffer_of
@@ -35,6 +36,8 @@ class Leak:
             the program may still have at hand.
         total: the line of a running total that links each step's graph to the next, if there is one.
         times: how often that line was recorded.
+        is_carried: whether `line` made a state that each step takes from the one before, with its graph; then `holder`
+            holds the latest.
     """
 
     line: str
@@ -45,6 +48,7 @@ class Leak:
     holder: str
     total: str | None
     times: int
+    is_carried: bool = False
 
     def __str__(self) -> str:
         count = f"{self.graphs} graphs" if self.graphs > 1 else "a graph"
@@ -54,6 +58,11 @@ class Leak:
             return text + (
                 f"grows at {self.total}, recorded {self.times} times, each linked to the one before: add loss.item() "
                 "or loss.detach() instead of the tracked loss"
+            )
+        if self.is_carried:
+            return text + (
+                f"each of {self.times} steps goes on from what the one before made there, and from its graph: begin a "
+                "step with the detach()ed state"
             )
         if self.graphs > 1:
             return text + "collect loss.item() or loss.detach() instead of the tracked tensors"
@@ -93,8 +102,14 @@ def live_records() -> list[Record]:
     return sorted(filter(is_whole, gc.get_objects()), key=lambda record: record.index)
 
 
-def find_leaks(since: int, until: int | None = None) -> LeakReport:
-    """Return the graphs recorded from one index on, up to another, that are alive after a collection of garbage."""
+def find_leaks(since: int, until: int | None = None, starts: Sequence[int] = ()) -> LeakReport:
+    """Return the graphs recorded from one index on, up to another, that are alive after a collection of garbage.
+
+    Args:
+        since: the index of the first record that counts.
+        until: that of the first which does not; None for all.
+        starts: where steps began, if that is known: what they carry on from one to the next is then named.
+    """
     gc.collect()
     records = [record for record in live_records() if since <= record.index and (until is None or record.index < until)]
     linked = {link for record in records for link in record.inputs if type(link) is Record}
@@ -108,12 +123,15 @@ def find_leaks(since: int, until: int | None = None) -> LeakReport:
     names = Names()
     ignored = {id(x) for x in (records, linked, by_line, suspects, graphs, *suspects, *by_line.values())}
     ignored |= {id(x) for graph in graphs for x in (graph, *graph)}
-    leaks = [
-        _describe(
-            roots, graph, chain_to(_typical(roots), names, ignored) if number < MOST_CHAINS else "(not looked for)"
-        )
-        for number, (roots, graph) in enumerate(graphs)
-    ]
+    leaks = []
+    for number, (roots, graph) in enumerate(graphs):
+        leak = _describe(roots, graph)
+        state, times = carried_state(graph, starts) if leak.total is None else (None, 0)
+        if state is not None:
+            leak = replace(leak, line=state.site, times=times, is_carried=True)
+        if number < MOST_CHAINS:
+            leak = replace(leak, holder=chain_to(state or _typical(roots), names, ignored))
+        leaks.append(leak)
     return LeakReport(tuple(leaks))
 
 
@@ -155,7 +173,7 @@ def nbytes_of(records: Iterable[Record]) -> int:
     return buffers.live
 
 
-def _describe(roots: list[Record], graph: list[Record], holder: str) -> Leak:
+def _describe(roots: list[Record], graph: list[Record]) -> Leak:
     total = running_total(graph)
     return Leak(
         line=roots[-1].site,
@@ -163,10 +181,30 @@ def _describe(roots: list[Record], graph: list[Record], holder: str) -> Leak:
         records=len(graph),
         nbytes=nbytes_of(graph),
         is_freed=roots[-1].cell is FREED,
-        holder=holder,
+        holder="(not looked for)",
         total=None if total is None else describe_site(*total[0]),
         times=0 if total is None else total[1],
     )
+
+
+def carried_state(records: Sequence[Record], starts: Sequence[int]) -> tuple[Record | None, int]:
+    """Return the latest of what a line made in one step after the other for the next to read, and for how many steps.
+
+    Args:
+        records: of a graph, oldest first.
+        starts: the indices with which steps began, rising.
+    """
+    read: dict[Instruction, set[int]] = {}
+    latest: dict[Instruction, Record] = {}
+    for record in records:
+        latest[record.code, record.lasti] = record
+        step = bisect(starts, record.index)
+        for link in record.inputs:
+            if type(link) is Record and bisect(starts, link.index) == step - 1:
+                read.setdefault((link.code, link.lasti), set()).add(step)
+    # Of several, such as the two states of an LSTM, any will do.
+    line = max(read, key=lambda line: len(read[line]), default=None)
+    return (None, 0) if line is None or len(read[line]) < OFTEN else (latest[line], len(read[line]))
 
 
 def running_total(records: Sequence[Record]) -> tuple[Instruction, int] | None:

@@ -31,8 +31,8 @@ class Explanation:
         number: the record, as `nt.summary` of the loss numbers them; None if no record made the value.
         op: the name of the op.
         site: the user's line that ran it.
-        index: the first offending element, of the op's result; of the operand's gradient in the backward; of what is
-            still held if the direction is "unknown".
+        index: the first offending element, of the op's result; of an operand that was given so, if the op is not
+            elementwise; of the operand's gradient in the backward; of what is still held if the direction is "unknown".
         value: that element.
         operands: the operands there, as they were; in the backward with the cotangent that came in, as the last.
         cause: what happened.

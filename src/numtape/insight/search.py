@@ -69,7 +69,7 @@ def _origin(record: Record, out: Any, replay: Replay, origins: dict[Record, Orig
         return born[0]
     met = [origins[link] for link in record.inputs if type(link) is Record and link in origins]
     inputs = [
-        birth.given(record, position, array)
+        birth.given(record, position, array, out)
         for position, array in enumerate(replay.own_operands(record))
         if not is_finite(array)
     ]

@@ -50,7 +50,7 @@ def to_numpy_source(loss: Any, sources: Any = None, *, check: bool = True) -> Nu
     dictionary of its derivatives; the value's elements are summed if it is not scalar. Arguments are the leaves, under
     their names, named constants and large ones. Ops without a counterpart in NumPy are pasted with all that they use.
     What was not recorded is constant: shapes, indices, masks that the program computed, branches that it took, random
-    keys.
+    keys. Masks that functions of numtape compute inside are computed again.
 
     Args:
         loss: a tensor.

@@ -19,11 +19,12 @@ from ..core.reader import is_promoted_integer, reads_halves, rule_dtype, width_o
 from ..core.recompute import raise_freed
 from ..core.record import Gone, Link, Record
 from ..core.reverse import accumulate, fit, pull
-from ..core.value import Value
+from ..core.value import LEAF, Value
 from ..core.write import stamp_at
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import UnsupportedError
 from ..lifted import LiftedTensor
+from ..ops.origins import Origin, OutputOf, origin_of, records_behind
 from .loop_search import loop_of
 
 
@@ -107,11 +108,13 @@ class Trace:
         self.cotangents: list[tuple[Record, Traced]] = []
         #: The constant arrays that records hold, by identity.
         self._arrays: dict[int, Traced] = {}
+        #: What ops gave that functions ran for constants.
+        self._origins: dict[Origin, Any] = {}
         self._wide: dict[tuple[Traced, Dtype], Traced] = {}
         self._record: Record | None = None
         self._is_backward = False
         self._probes: dict[Op, _Probe] = {}
-        self.records = collect([target])[::-1]
+        self.records = _collect(target)
         self._run_forward()
 
     def given(self, array: NDArray) -> Traced:
@@ -164,12 +167,7 @@ class Trace:
         link = record.inputs[position]
         if isinstance(link, Gone):
             raise_freed(record)
-        if type(link) is np.ndarray and link.ndim:
-            # A value as well, so that what rules compute of it are steps too.
-            return self._arrays.setdefault(id(link), self.given(link))
-        if not isinstance(link, Record | Value):
-            return link
-        value = self._value(link)
+        value = self._linked(link)
         if isinstance(link, Value):
             if record.needs >> position & 1:
                 self.leaves[link] = None
@@ -177,10 +175,29 @@ class Trace:
                 self.overwritten[value] = record
         return value
 
+    def _linked(self, link: Any) -> Any:
+        if type(link) is np.ndarray and link.ndim:
+            # A value as well, so that what rules compute of it are steps too.
+            return self._arrays.setdefault(id(link), self.given(link))
+        if isinstance(link, OutputOf):
+            return self._derived(link)
+        return self._value(link) if isinstance(link, Record | Value) else link
+
     def _value(self, link: Link) -> Any:
         if link not in self.values:
-            self.values[link] = self.given(link.array)
+            output = origin_of(link)
+            self.values[link] = self.given(link.array) if output is None else self._derived(output)
         return self.values[link]
+
+    def _derived(self, output: OutputOf) -> Any:
+        """Return what a function computed of its operands without a record: from these, as it did."""
+        origin, position = output
+        if origin not in self._origins:
+            operands = [self._linked(link) for link in origin.links]
+            self.leaves.update(dict.fromkeys(x for x in origin.links if isinstance(x, Value) and x.node is LEAF))
+            self._origins[origin] = self.run(origin.op, operands, origin.params)
+        outs = self._origins[origin]
+        return outs if position is None else outs[position]
 
     def run_backward(self, seed: Traced, sources: Iterable[Link]) -> dict[Link, Traced]:
         """Return the derivatives of the target, times `seed`, by each source that it depends on."""
@@ -238,6 +255,19 @@ class Trace:
         if (value, dtype) not in self._wide:
             self._wide[value, dtype] = value.astype(dtype)
         return self._wide[value, dtype]
+
+
+def _collect(target: Link) -> list[Record]:
+    """Return the records that a target depends on, also by constants that were derived of them; oldest first."""
+    targets: list[Link] = [target]
+    while True:
+        records = collect(targets)
+        found = set(records)
+        outputs = [origin_of(link) for record in records for link in record.inputs]
+        behind = {link for output in outputs if output is not None for link in records_behind(output)}
+        if behind <= found:
+            return records[::-1]
+        targets += behind - found
 
 
 class _Reader:

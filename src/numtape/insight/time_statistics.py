@@ -13,6 +13,8 @@ _FAR = 5.0
 #: The standard deviation of normally distributed times is this many times their median absolute deviation.
 _NORMAL = 1.4826
 _RESAMPLES = 2000
+#: Up to so many times are drawn one by one.
+_FEW = 1000
 #: The least number of times of which the least and the greatest hold the median as surely as asked.
 FEWEST = math.ceil(1 - math.log2(1 - CONFIDENCE))
 
@@ -24,9 +26,9 @@ def spread(times: Sequence[float]) -> float:
 
 
 def outliers(times: Sequence[float]) -> int:
-    """Count the times that lie far from the median."""
+    """Count the times that lie far from the median; if most are equal to it, all that are not."""
     middle, width = statistics.median(times), spread(times)
-    return sum(abs(time - middle) > _FAR * width for time in times) if width else 0
+    return sum(abs(time - middle) > _FAR * width for time in times)
 
 
 def median_interval(times: Sequence[float]) -> tuple[float, float]:
@@ -39,14 +41,21 @@ def median_interval(times: Sequence[float]) -> tuple[float, float]:
     count = len(ordered)
     if count < FEWEST:
         return 0.0, math.inf
-    tail, rank = 0.0, 0
-    while True:
-        tail += math.comb(count, rank) / 2**count
-        if tail > (1 - CONFIDENCE) / 2 or rank >= count // 2:
-            break
-        rank += 1
-    low = max(0, rank - 1)
+    low = max(0, _tail_rank(count) - 1)
     return ordered[low], ordered[count - 1 - low]
+
+
+def _tail_rank(count: int) -> int:
+    """Return the least rank up to which a fair coin's heads of `count` throws lie too often to be left out."""
+    # Below, all ranks together have a probability of 1e-18.
+    rank = max(0, int(count / 2 - 4.5 * math.sqrt(count)))
+    logarithm = math.lgamma(count + 1) - math.lgamma(rank + 1) - math.lgamma(count - rank + 1) - count * math.log(2)
+    probability = tail = math.exp(logarithm)
+    while tail <= (1 - CONFIDENCE) / 2 and rank < count // 2:
+        probability *= (count - rank) / (rank + 1)
+        rank += 1
+        tail += probability
+    return rank
 
 
 def ratio_interval(times: Sequence[float], baseline: Sequence[float]) -> tuple[float, float]:
@@ -64,5 +73,15 @@ def ratio_interval(times: Sequence[float], baseline: Sequence[float]) -> tuple[f
 
 def _resampled_medians(times: Sequence[float], generator: np.random.Generator) -> np.ndarray:
     array = np.asarray(times, np.float64)
-    medians: np.ndarray = np.median(array[generator.integers(0, len(array), (_RESAMPLES, len(array)))], axis=1)
-    return medians
+    count = len(array)
+    if count <= _FEW:
+        medians: np.ndarray = np.median(array[generator.integers(0, count, (_RESAMPLES, count))], axis=1)
+        return medians
+    # Drawing is to take places at random; the order of the places is that of the times, and the place in the middle of
+    # so many uniform ones has a beta distribution.
+    below = (count + 1) // 2
+    first = generator.beta(below, count - below + 1, _RESAMPLES)
+    second = first if count % 2 else first + (1.0 - first) * generator.beta(1, count - below, _RESAMPLES)
+    places = (np.array([first, second]) * count).astype(np.intp).clip(0, count - 1)
+    halves: np.ndarray = np.sort(array)[places].mean(axis=0)
+    return halves

@@ -38,6 +38,7 @@ from ..ops import softshrink as softshrink
 from ..ops import softsign as softsign
 from ..ops import tanh as tanh
 from ..ops import tanhshrink as tanhshrink
+from ..ops.origins import held as _held
 from ..spelling import suggesting as _suggesting
 from .checks import check_absent, is_integer
 from .torch_forms import avg_pool1d as avg_pool1d
@@ -98,7 +99,7 @@ def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> Ar
             f"there are {count} rows."
         )
     is_padding = np.equal(numbers, padding_idx % count)[..., None]
-    return ops.where(is_padding, ops.stop_gradient(rows), rows)
+    return ops.where(is_padding, _held(rows), rows)
 
 
 def gaussian_nll_loss(

@@ -7,10 +7,11 @@ import numpy as np
 from .._typing import Array
 from ..core.declare import composed, elementwise
 from ..errors import ArgumentError, ShapeError
-from .arithmetic import add, mul, sub
+from .arithmetic import add, mul, neg, sub
 from .bounds import maximum
 from .exponential import log, log1p, sigmoid, softplus
 from .loss_reductions import as_pair, check_reduction, check_same_shape, check_signs, reduce, reduced
+from .origins import derived
 from .rectifiers import relu
 from .samples import PAIRS, SHAPES, rejected, sample, values
 from .shapes import as_array, as_arrays
@@ -236,8 +237,10 @@ def bce_with_logits_loss(
         pos_weight = as_array(pos_weight, logits)
         check_fits(name, "logits", logits.shape, "pos_weight", pos_weight.shape)
         # w t softplus(-x) + (1 - t) softplus(x), with softplus(x) = x + softplus(-x)
-        factor = add(mul(sub(pos_weight, 1.0), target), 1.0)
-        loss = mul(sub(1.0, target), logits) + mul(factor, softplus(-logits))
+        more = derived(mul, derived(sub, pos_weight, 1.0, beside=(logits, target)), target)
+        factor = derived(add, more, 1.0)
+        rest = derived(mul, derived(sub, 1.0, target, beside=(pos_weight, logits)), logits, beside=(pos_weight,))
+        loss = rest + mul(factor, derived(softplus, derived(neg, logits, beside=(pos_weight, target))))
     return reduce(_weighted(name, "logits", loss, weight), reduction)
 
 

@@ -7,10 +7,11 @@ import numpy as np
 from .._typing import Array
 from ..core.declare import composed
 from ..errors import ArgumentError, ShapeError
-from .arithmetic import div
-from .casting import stop_gradient
+from .arithmetic import add, div
+from .comparisons import greater
 from .exponential import exp, log, xlogy
 from .loss_reductions import as_pair, check_reduction, check_same_shape, pair_samples, reduce, reduced
+from .origins import derived, held
 from .reductions import sum
 from .samples import SHAPES, rejected, sample, values
 from .selection import where
@@ -77,7 +78,10 @@ def kl_div_loss(prediction: Array, target: Array, reduction: str = "mean", log_t
     prediction, target = as_pair(prediction, target)
     check_same_shape("kl_div_loss", prediction=prediction, target=target)
     check_reduction("kl_div_loss", reduction, _KL_REDUCTIONS)
-    loss = exp(target) * (target - prediction) if log_target else xlogy(target, target) - target * prediction
+    if log_target:
+        loss = derived(exp, target, beside=(prediction,)) * (target - prediction)
+    else:
+        loss = derived(xlogy, target, target, beside=(prediction,)) - target * prediction
     if reduction == "batchmean":
         return div(sum(loss), loss.shape[0] if loss.shape else 1)
     return reduce(loss, reduction)
@@ -124,8 +128,9 @@ def poisson_nll_loss(
     check_same_shape("poisson_nll_loss", prediction=prediction, target=target)
     check_reduction("poisson_nll_loss", reduction)
     if log_input:
-        return reduce(exp(prediction) - target * prediction, reduction)
-    return reduce(prediction - target * log(prediction + eps), reduction)
+        return reduce(derived(exp, prediction, beside=(target,)) - target * prediction, reduction)
+    logarithm = derived(log, derived(add, prediction, eps, beside=(target,)))
+    return reduce(prediction - target * logarithm, reduction)
 
 
 def _gaussian_reference(prediction: Array, target: Array, var: Array, eps: float = 1e-6, full: bool = False) -> Array:
@@ -208,7 +213,7 @@ def gaussian_nll_loss(
         )
     check_reduction("gaussian_nll_loss", reduction)
     # The value is eps, the derivative that of var.
-    spread = where(var > eps, var, var - stop_gradient(var) + eps)
+    spread = where(derived(greater, var, eps), var, var - held(var) + eps)
     difference = prediction - target
     loss = (log(spread) + difference * difference / spread) * 0.5
     return reduce(loss + 0.5 * math.log(2.0 * math.pi) if full else loss, reduction)

@@ -5,9 +5,12 @@ import numpy as np
 from .._typing import Array
 from ..core.declare import composed
 from ..errors import ArgumentError, ShapeError
-from .arithmetic import abs
+from .arithmetic import abs, add, mul, pow, sub
+from .comparisons import equal, less
 from .loss_reductions import check_reduction, check_same_shape, check_signs, reduce, reduced
+from .origins import derived
 from .rectifiers import as_number, relu
+from .reductions import max, sum
 from .samples import rejected, sample, values
 from .selection import where
 from .shapes import as_arrays
@@ -15,8 +18,9 @@ from .shapes import as_arrays
 
 def _cosine(a: Array, b: Array) -> Array:
     """Return the cosine of the angle between vectors on the last axis; 0, nearly, if one of them is 0."""
-    squares = ((a * a).sum(axis=-1) + 1e-12) * ((b * b).sum(axis=-1) + 1e-12)
-    return (a * b).sum(axis=-1) / squares**0.5
+    squares = [derived(sum, derived(mul, x, x, beside=(a, b)), axis=-1) for x in (a, b)]
+    product = derived(add, squares[0], 1e-12) * derived(add, squares[1], 1e-12)
+    return (a * b).sum(axis=-1) / product**0.5
 
 
 def _cosine_reference(a: Array, b: Array, target: Array, margin: float = 0.0) -> Array:
@@ -87,17 +91,17 @@ def cosine_embedding_loss(a: Array, b: Array, target: Array, margin: float = 0.0
         )
     check_signs("cosine_embedding_loss", target)
     cosine = _cosine(a, b)
-    return reduce(where(target == 1, 1.0 - cosine, relu(cosine - margin)), reduction)
+    return reduce(where(derived(equal, target, 1, beside=(a, b)), 1.0 - cosine, relu(cosine - margin)), reduction)
 
 
-def _distance(a: Array, b: Array, p: float, eps: float) -> Array:
+def _distance(a: Array, b: Array, beside: Array, p: float, eps: float) -> Array:
     """Return the p-norm of ``a - b + eps`` on the last axis."""
-    difference = a - b + eps
+    difference = derived(add, derived(sub, a, b, beside=(beside,)), eps)
     if p == 2:
-        return (difference * difference).sum(axis=-1) ** 0.5
+        return derived(pow, derived(sum, derived(mul, difference, difference), axis=-1), 0.5)
     if p == np.inf:
-        return abs(difference).max(axis=-1)
-    return (abs(difference) ** p).sum(axis=-1) ** (1.0 / p)
+        return derived(max, derived(abs, difference), axis=-1)
+    return derived(pow, derived(sum, derived(pow, derived(abs, difference), p), axis=-1), 1.0 / p)
 
 
 def _triplet_reference(
@@ -179,8 +183,8 @@ def triplet_loss(
     p = as_number("triplet_loss", "p", p)
     if not p > 0:
         raise ArgumentError(f"triplet_loss: p is {p!r}; the exponent of a norm is positive.")
-    far = _distance(anchor, negative, p, eps)
+    far = _distance(anchor, negative, positive, p, eps)
     if swap:
-        other = _distance(positive, negative, p, eps)
-        far = where(other < far, other, far)
-    return reduce(relu(_distance(anchor, positive, p, eps) - far + margin), reduction)
+        other = _distance(positive, negative, anchor, p, eps)
+        far = where(derived(less, other, far), other, far)
+    return reduce(relu(_distance(anchor, positive, negative, p, eps) - far + margin), reduction)

@@ -7,13 +7,14 @@ import numpy as np
 
 from .._typing import Array, NDArray
 from ..core import batching
-from ..core.declare import composed, differentiable, face_of, numpy_faces, rounded_once
+from ..core.declare import composed, differentiable, discrete, face_of, numpy_faces, rounded_once
 from ..core.op import Structure
 from ..core.value import Value, array_of
 from ..dtypes import float64, is_float, widened
 from ..errors import ArgumentError, OperandError, ShapeError
 from .matrices import matmul
 from .norms import norm
+from .origins import derived
 from .reductions import sum as total
 from .samples import rejected, sample, values
 from .selection import where
@@ -76,6 +77,23 @@ def _pinv(x: Array, /, *, rtol: float | None = None) -> Array:
     return run("pinv", lambda m: np.linalg.pinv(m, rtol=cutoff), x, "has a decomposition that did not converge")
 
 
+@discrete(
+    samples=lambda: [
+        sample(np.array([3.0, 2.0, 0.1]), rtol=0.1),
+        sample(np.array([3.0, 2.0, 0.1]), rtol=0.0),
+        sample(np.array([3.0, 2.0, 0.0]), rtol=0.0),
+        sample(np.array([[3.0, 2.0], [0.2, 0.1]]), rtol=0.6),
+        sample(np.array([[3.0, 2.0], [0.2, 0.1]]), rtol=np.array([[0.6], [0.1]])),
+        sample(np.array([1.0]), rtol=0.5),
+        sample(np.zeros((2, 0)), rtol=0.5),
+        sample(np.array([np.nan, 1.0]), rtol=0.5),
+    ],
+)
+def _stays(s: Array, /, *, rtol: Any) -> Array:
+    """Return which singular values, in falling order, do not count as zero."""
+    return s > rtol * s[..., :1]
+
+
 @face_of(_pinv)
 def pinv(x: Array, rcond: float | None = None, hermitian: bool = False, rtol: float | None = None) -> Array:
     """Return the Moore-Penrose pseudoinverses of matrices.
@@ -97,8 +115,7 @@ def pinv(x: Array, rcond: float | None = None, hermitian: bool = False, rtol: fl
     if rtol is None or not isinstance(x, Value) or not _cuts_off(array_of(x), rtol):
         return _pinv(x, rtol=rtol)
     u, s, vh = svd(x)
-    values = array_of(s)
-    is_kept = values > rtol * values[..., :1]
+    is_kept = derived(_stays, s, rtol=rtol)
     inverse = where(is_kept, 1.0 / where(is_kept, s, 1.0), 0.0)
     return matmul(transposed(vh) * inverse[..., None, :], transposed(u))
 

@@ -11,6 +11,8 @@ from ..core.declare import composed, elementwise
 from ..core.value import Value
 from ..dtypes import plain_array
 from ..errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
+from .comparisons import greater
+from .origins import derived
 from .samples import SHAPES, rejected, sample, unary_samples, values
 from .selection import where
 from .shapes import as_arrays
@@ -168,7 +170,7 @@ def prelu(x: Array, weight: Array) -> Array:
                 f"one for each of the {channels} of x."
             )
         weight = weight.reshape(weight_shape + (1,) * (len(x_shape) - 1 - axis))
-    return where(x > 0, x, weight * x)
+    return where(derived(greater, x, 0, beside=(weight,)), x, weight * x)
 
 
 @elementwise(

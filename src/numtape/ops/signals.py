@@ -9,7 +9,9 @@ from ..core.declare import composed, discrete, face_of, linear
 from ..core.op import Structure
 from ..core.terms import Terms
 from ..errors import ArgumentError, ShapeError
+from .arithmetic import add, sub
 from .comparisons import greater, less
+from .origins import derived
 from .padding import pad_zeros
 from .samples import rejected, sample, values
 from .selection import where
@@ -81,15 +83,18 @@ def interp(x: Array, xp: Array, fp: Array, left: Array = None, right: Array = No
             f"interp: xp has shape {points} and fp has shape {shape_of(fp)}; both have one axis, of the same length, "
             "at least 1."
         )
-    start = _interval(x, xp)
-    low = take(fp, start)
+    start = derived(_interval, x, xp)
+    low = derived(take, fp, start)
     inside = low
     if points[0] > 1:
-        x0 = take(xp, start)
-        inside = low + (take(fp, start + 1) - low) * ((x - x0) / (take(xp, start + 1) - x0))
-    below, above = take(xp, 0), take(xp, -1)
-    out = where(less(x, below), take(fp, 0) if left is None else left, inside)
-    return where(greater(x, above), take(fp, -1) if right is None else right, out)
+        end = derived(add, start, 1)
+        x0 = derived(take, xp, start)
+        rise = derived(sub, derived(take, fp, end), low)
+        inside = low + rise * ((x - x0) / derived(sub, derived(take, xp, end), x0))
+    below, above = (derived(take, xp, i, beside=(x,)) for i in (0, -1))
+    first, last = (derived(take, fp, i, beside=(x, xp)) for i in (0, -1))
+    out = where(derived(less, x, below), first if left is None else left, inside)
+    return where(derived(greater, x, above), last if right is None else right, out)
 
 
 _MODES = ("full", "same", "valid")

@@ -6,6 +6,8 @@ import numpy as np
 
 from .._typing import Array
 from ..core.declare import composed, discrete
+from .casting import stop_gradient
+from .origins import derived
 from .samples import distinct, sample
 from .shapes import as_array
 from .taking import take
@@ -78,8 +80,9 @@ def unique(
         (array([1, 3]), array([1, 2]))
     """
     x = as_array(x)
-    places = _unique_places(x, axis=axis, equal_nan=equal_nan)
+    places = derived(_unique_places, x, axis=axis, equal_nan=equal_nan)
     found: Any = take(x, places[0], axis=axis)
     flags = (return_index, return_inverse, return_counts)
-    chosen = [part for part, is_wanted in zip(places, flags, strict=True) if is_wanted]
+    # What the user keeps does not hold the graph.
+    chosen = [stop_gradient(part) for part, is_wanted in zip(places, flags, strict=True) if is_wanted]
     return (found, *chosen) if chosen else found
