@@ -4,7 +4,8 @@ import numpy as np
 
 import numtape as nt
 from numtape.core import reverse
-from numtape.core.context import FREED, current
+from numtape.core.cells import FREED
+from numtape.core.context import current
 from numtape.core.declare import public, registry
 from numtape.core.reader import Reader
 from numtape.core.record import Record

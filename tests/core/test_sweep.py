@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.core.context import Cell
+from numtape.core.cells import Cell
 from numtape.core.gradients import sweep
 
 

@@ -18,7 +18,7 @@ from ..dtypes import HALF_DTYPES, float32
 from ..kernels.silence import silent
 from .apply import PICK, apply
 from .batching import Batched
-from .context import FREED
+from .cells import FREED
 from .graph import check_not_streamed, graph_of, oldest_of, raise_dead
 from .op import Marker, Op, Plan, Rule, same, shape_of
 from .reader import Reader

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import ClosedError, StreamedError
-from .context import Cell, Past
+from .cells import Cell, Past
 from .record import Gone, Link, Record
 from .value import LEAF, Lifted, Value, is_seed
 

@@ -10,7 +10,8 @@ from .._typing import Dtype, NDArray
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, float64, widened
 from ..kernels.halves import converted
 from .apply import PICK, new_record
-from .context import FREED, casting, current, entered, peek, without_casts
+from .cells import FREED
+from .context import casting, current, entered, peek, without_casts
 from .recompute import raise_freed
 from .record import Block, Gone, Record
 from .restoring import Restorer

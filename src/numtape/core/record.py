@@ -23,7 +23,7 @@ import numpy as np
 
 from .._typing import Dtype, Shape
 from ..kernels.views import extent
-from .context import Cell
+from .cells import Cell
 from .op import shape_of
 from .value import Stamp, Value
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .binomial import Parts, Run
 from .buffers import buffer_of
-from .context import FREED
+from .cells import FREED
 from .recompute import Made, missing, remake, value
 from .record import Block, Limit, Record
 from .value import array_of

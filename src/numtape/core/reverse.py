@@ -25,7 +25,8 @@ from ..kernels.silence import silent
 from ..kernels.sums import FEW, MOST_LABELS, add_reduce
 from .apply import PICK
 from .batching import Batched
-from .context import FREED, followers_of
+from .cells import FREED
+from .context import followers_of
 from .graph import Graph, Way, graph_of, oldest_of, way_of
 from .op import Rule
 from .reader import Reader

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import FreedError, StreamedError
-from .context import Past, current
+from .cells import Past
+from .context import current
 from .forward import Tangents, push_all
 from .graph import begins_tracked, collect
 from .op import Facts, Op

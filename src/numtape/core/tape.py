@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from .context import Cell
+from .cells import Cell
 from .record import Record, next_index
 from .value import Value, extras_of, update_node
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.context import Past
+from ..core.cells import Past
 from ..core.gradients import check_target, link_of
 from ..core.graph import collect
 from ..core.record import Gone, Record, link_name

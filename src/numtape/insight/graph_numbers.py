@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.context import FREED, aside
+from ..core.cells import FREED
+from ..core.context import aside
 from ..core.recompute import is_at_hand
 from ..core.record import Record
 from ..core.reverse import reverse

@@ -5,7 +5,8 @@ from bisect import bisect
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.context import FREED, current
+from ..core.cells import FREED
+from ..core.context import current
 from ..core.record import Record, next_index, warn_user
 from .activations import FORWARD, Activations
 from .leaks import find_leaks, live_records

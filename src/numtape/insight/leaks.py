@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 
 from ..core.buffers import Buffers, buffer_of
-from ..core.context import FREED
+from ..core.cells import FREED
 from ..core.record import Record, describe_site, is_whole
 from ..core.value import Value
 from .holders import Names, chain_to

@@ -5,7 +5,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..core.context import FREED, Cell, Context, Past, State, Thread, current
+from ..core.cells import FREED, Cell, Past
+from ..core.context import Context, State, Thread, current
 from ..core.record import Record
 from ..core.tape import RecordingTape
 from .leaks import live_records, nbytes_of

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.context import FREED, current, entered
+from ..core.cells import FREED
+from ..core.context import current, entered
 from ..core.gradients import link_of, seed_of
 from ..core.graph import collect, graph_of
 from ..core.recompute import Made

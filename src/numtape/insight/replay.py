@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.context import FREED, Past
+from ..core.cells import FREED, Past
 from ..core.reader import Reader, for_rule
 from ..core.recompute import Made, fingerprint, is_at_hand, run_again
 from ..core.record import Gone, Record, describe_site, link_name

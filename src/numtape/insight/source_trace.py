@@ -12,7 +12,8 @@ import numpy as np
 
 from .._typing import Dtype, NDArray, Shape
 from ..core.apply import PICK, as_operand, compute
-from ..core.context import Past, aside
+from ..core.cells import Past
+from ..core.context import aside
 from ..core.graph import collect, raise_streamed
 from ..core.op import Op
 from ..core.reader import is_promoted_integer, reads_halves, rule_dtype, width_of_halves

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from ..core.context import FREED
+from ..core.cells import FREED
 from ..core.record import Block, Record, link_name
 
 HEADINGS = ("record", "op", "inputs", "shape", "dtype", "bytes", "kept", "line")

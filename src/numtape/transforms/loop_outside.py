@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
-from ..core.context import Cell
+from ..core.cells import Cell
 from ..core.recompute import fingerprint
 from ..core.record import Record, describe_site, next_index
 from ..core.value import Value, writes_to

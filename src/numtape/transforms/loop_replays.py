@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..core.binomial import best_step
-from ..core.context import FREED, Scope, current, entered, reaching_all
+from ..core.cells import FREED
+from ..core.context import Scope, current, entered, reaching_all
 from ..core.effects import undoing
 from ..core.gradients import link_of
 from ..core.record import Record

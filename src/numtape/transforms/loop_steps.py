@@ -8,7 +8,8 @@ from typing import Any
 
 from .. import tree
 from .._typing import NDArray
-from ..core.context import Cell, Scope, aside, casting, current
+from ..core.cells import Cell
+from ..core.context import Scope, aside, casting, current
 from ..core.effects import effects
 from ..core.stream import Stream
 from ..core.value import Value

@@ -9,7 +9,8 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.apply import apply, is_tracked, leave_out
-from ..core.context import Cell, Context, current, entered
+from ..core.cells import Cell
+from ..core.context import Context, current, entered
 from ..core.effects import effects
 from ..core.stream import thread_stream
 from ..core.streaming import StreamingTape

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..core.apply import PICK
 from ..core.buffers import buffer_of, held_by_others
-from ..core.context import FREED, entered
+from ..core.cells import FREED
+from ..core.context import entered
 from ..core.graph import Way
 from ..core.op import Back, Reads, Rule, same, shape_of
 from ..core.reader import Reader
