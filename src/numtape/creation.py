@@ -6,6 +6,7 @@ import numpy as np
 
 from . import tree
 from ._typing import DtypeLike, NDArray, Shape
+from .core.binding import plain_number
 from .core.buffers import shared_with_numpy
 from .core.declare import numpy_faces
 from .core.value import Value, wrap
@@ -89,10 +90,11 @@ def given_count(name: str, what: str, given: Any) -> int:
 
 
 def given_number(name: str, what: str, given: Any) -> Any:
-    """Return a real number, or raise if it is none."""
-    if not isinstance(given, float | int | np.number) or isinstance(given, np.complexfloating):
+    """Return a real number as one of Python's, or raise if it is none."""
+    number = given if type(given) is bool else plain_number(given)
+    if number is None:
         raise OperandError(f"{name}: {what} is {given!r}; it must be a real number.")
-    return given
+    return number
 
 
 def _has_dtype(data: Any) -> bool:
@@ -320,12 +322,11 @@ def arange(
         tensor([0. , 0.5])
     """
     check_device("arange", device)
-    bounds = (0, start, step) if stop is None else (start, stop, step)
-    for what, bound in zip(("start", "stop", "step"), bounds, strict=True):
-        given_number("arange", what, bound)
+    given = zip(("start", "stop", "step"), (0, start, step) if stop is None else (start, stop, step), strict=True)
+    bounds = tuple(given_number("arange", what, bound) for what, bound in given)
     if step == 0:
         raise ArgumentError("arange: step is 0; it must not be.")
-    if dtype is None and any(isinstance(b, float | np.floating) for b in bounds):
+    if dtype is None and any(isinstance(bound, float) for bound in bounds):
         dtype = default_dtype()
     # In float64 first, so that the number of elements does not depend on the dtype.
     return finished(np.arange(*bounds).astype(as_dtype(dtype) if dtype is not None else np.int64), requires_grad, name)
@@ -347,9 +348,8 @@ def linspace(
         tensor([0. , 0.5, 1. ])
     """
     check_device("linspace", device)
-    given_number("linspace", "start", start)
-    given_number("linspace", "stop", stop)
-    given_count("linspace", "num", num)
+    start, stop = given_number("linspace", "start", start), given_number("linspace", "stop", stop)
+    num = given_count("linspace", "num", num)
     return finished(np.linspace(start, stop, num).astype(given_dtype(dtype)), requires_grad, name)
 
 

@@ -148,16 +148,24 @@ def array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any)
     """Run a NumPy function on tensors."""
     title = f"{getattr(function, '__module__', 'np')}.{function.__name__}".replace("numpy.", "np.")
     face = numpy_faces.get(function)
+    refusal: NumtapeError | None = None
     if face is not None:
         bound = _bind(function, face, args, kwargs)
         if bound is not None:
             try:
                 return face(*bound[0], **bound[1])
-            except NumtapeError:
-                # NumPy may have options that we do not; if it refuses as well, its error is as good.
+            except NumtapeError as error:
+                # NumPy may have options that we do not.
                 if function in MUTATORS or any(map(_is_tracked, tree.leaves((args, kwargs)))):
                     raise
-    return _fall_back(function, args, kwargs, title, is_safe=function in VALUE_FREE, is_mutator=function in MUTATORS)
+                refusal = error
+    is_safe, is_mutator = function in VALUE_FREE, function in MUTATORS
+    try:
+        return _fall_back(function, args, kwargs, title, is_safe=is_safe, is_mutator=is_mutator)
+    except (TypeError, ValueError, IndexError) as error:
+        if refusal is None or isinstance(error, NumtapeError):
+            raise
+        raise refusal from error
 
 
 def _bind(function: Any, face: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]] | None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ._typing import DtypeLike, Shape
+from .core.binding import plain_number
 from .core.stream import stream_of
 from .creation import finished, given_count, given_dtype, given_number, given_shape, shape_and_dtype
 from .devices import check_device
@@ -70,7 +71,7 @@ def uniform(
         (2, 3)
     """
     check_device("uniform", device)
-    given_number("uniform", "low", low), given_number("uniform", "high", high)
+    low, high = given_number("uniform", "low", low), given_number("uniform", "high", high)
     whole = _shape("uniform", lengths or (shape,), size)
     return _uniform("uniform", low, high, whole, dtype, requires_grad, name, rng)
 
@@ -160,8 +161,8 @@ def normal(
         (3,)
     """
     check_device("normal", device)
-    given_number("normal", "mean", mean)
-    if given_number("normal", "std", std) < 0:
+    mean, std = given_number("normal", "mean", mean), given_number("normal", "std", std)
+    if std < 0:
         raise ArgumentError(f"normal: std is {std!r}; a standard deviation is not negative.")
     whole = _shape("normal", lengths or (shape,), size)
     return _normal("normal", mean, std, whole, dtype, requires_grad, name, rng)
@@ -199,18 +200,23 @@ def randint(
     check_device("randint", device)
     if high is None:
         low, high = 0, low
-    for what, bound in (("low", low), ("high", high)):
-        if not isinstance(bound, int | np.integer):
-            raise OperandError(f"randint: {what} is {bound!r}; bounds are integers.")
+    low, high = _bound("low", low), _bound("high", high)
     if high <= low:
         raise ArgumentError(f"randint: low is {low} and high is {high}; high must be larger.")
     if as_dtype(dtype).kind not in "iu":
         raise DtypeError(f"randint: draws integers, but dtype is {as_dtype(dtype)}; use uniform, or astype().")
     for bound in (low, high - 1):
-        as_integers("randint", int(bound), as_dtype(dtype))
+        as_integers("randint", bound, as_dtype(dtype))
     size = _shape("randint", lengths or (shape,), size)
     key, counter = stream_of(rng).take(math.prod(size))
     return finished(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), requires_grad, name)
+
+
+def _bound(what: str, given: Any) -> int:
+    bound: int | None = int(given) if type(given) is bool else plain_number(given, int)
+    if bound is None:
+        raise OperandError(f"randint: {what} is {given!r}; bounds are integers.")
+    return bound
 
 
 def permutation(

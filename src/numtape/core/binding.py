@@ -9,6 +9,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 import numpy as np
 
+from ..dtypes import FLOAT_DTYPES
 from ..errors import NotDifferentiableError, NumtapeError, OperandError
 from .apply import is_tracked
 from .op import REQUIRED, Op, kinds_of
@@ -19,6 +20,7 @@ R = TypeVar("R")
 
 _SPELLINGS = {"dim": "axis", "keepdim": "keepdims", "dims": "axis", "diagonal": "k"}
 _BOOLS = frozenset((bool, np.bool_))
+_OPTIONAL = float | None
 
 
 def fill_operands(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
@@ -91,24 +93,59 @@ def _too_many(op: Op, args: tuple[Any, ...]) -> OperandError:
     )
 
 
-def as_kind(title: str, name: str, value: Any, kind: type) -> Any:
+def as_kind(title: str, name: str, value: Any, kind: Any) -> Any:
     """Return an argument if it is of the kind that it is annotated with: True or False, or a number, which no bool is.
 
-    By position, the same place may be a flag here and something else in NumPy or PyTorch.
+    By position, the same place may be a flag here and something else in NumPy or PyTorch. Numbers are returned as
+    Python's: those of NumPy would bring a dtype of their own into what is computed with them, and wrap around in it.
     """
+    given = type(value)
+    if given is kind or (given is int and kind is float):
+        return value
     if kind is bool:
-        if type(value) is bool:
-            return value
         if getattr(value, "dtype", None) == np.bool_ and not np.ndim(value):
             return bool(value)
         raise OperandError(f"{title}: {name} is {_shown(value)}; it must be True or False.{_hint(value)}")
-    is_number = isinstance(value, Real if kind is float else Integral) or (
-        getattr(value, "shape", None) == () and value.dtype.kind in ("iuf" if kind is float else "iu")
-    )
-    if not is_number or type(value) in _BOOLS:
+    if kind == _OPTIONAL:
+        return None if value is None else as_kind(title, name, value, float)
+    if isinstance(value, Value) and value.shape == () and (isinstance(value, Lifted) or is_tracked(value)):
+        return value  # A function made of ops may differentiate by it; an op refuses it.
+    number = plain_number(value, kind)
+    if number is None:
         wanted = "an integer" if kind is int else "a number"
         raise OperandError(f"{title}: {name} is {_shown(value)}; it must be {wanted}.")
-    return value
+    return number
+
+
+def plain_number(value: Any, kind: type = float) -> Any:
+    """Return a number of any type, or an array or tensor of no axes, as one of Python's; None if it is none.
+
+    With the kind `int` only integers count. Bools never do.
+    """
+    given = type(value)
+    if given is int or (given is float and kind is float):
+        return value
+    if given in _BOOLS:
+        return None
+    if isinstance(value, Integral):
+        return int(value)
+    if getattr(value, "shape", None) == () and isinstance(getattr(value, "dtype", None), np.dtype):
+        if value.dtype.kind in "iu":
+            return int(value)
+        return float(value) if kind is float and value.dtype in FLOAT_DTYPES else None
+    return float(value) if kind is float and isinstance(value, Real) else None
+
+
+def integers_of(value: Any) -> tuple[int, ...] | None:
+    """Return one integer, or a sequence of them, as Python's; None if it is something else."""
+    one = plain_number(value, int)
+    if one is not None:
+        return (one,)
+    try:
+        found = tuple(plain_number(member, int) for member in value)
+    except TypeError:
+        return None
+    return None if None in found else found
 
 
 def _shown(value: Any) -> str:
@@ -195,21 +232,31 @@ def _arguments(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-def _respell(title: str, names: frozenset[str], kinds: dict[str, type], kwargs: dict[str, Any]) -> None:
+def _respell(title: str, names: frozenset[str], kinds: dict[str, Any], kwargs: dict[str, Any]) -> None:
     """Give arguments their own names, and axes their plain form, and check flags and numbers."""
     for name in [name for name in kwargs if name not in names and _SPELLINGS.get(name) in names]:
         spelled = _SPELLINGS[name]
         if spelled in kwargs:
             raise OperandError(f"{title}: argument {spelled!r} was given twice, the second time as {name!r}.")
         kwargs[spelled] = kwargs.pop(name)
-    if "axis" in kwargs and "axis" in names and isinstance(kwargs["axis"], list | tuple | bool | np.bool_):
-        kwargs["axis"] = plain_axis(title, kwargs["axis"])
+    if "axis" in kwargs and "axis" in names:
+        kwargs["axis"] = _plain_if_axis(title, kwargs["axis"], (list, tuple))
     for name in kwargs:
         if name in kinds:
             kwargs[name] = as_kind(title, name, kwargs[name], kinds[name])
 
 
-def _checked(title: str, places: list[tuple[int, str]], kinds: dict[str, type], args: Any) -> Any:
+def _plain_if_axis(title: str, axis: Any, sequences: tuple[type, ...] = ()) -> Any:
+    """Return an axis as an integer of Python; what is none is left to the function, unless it is a bool."""
+    if type(axis) is int or axis is None:
+        return axis
+    if type(axis) in _BOOLS or isinstance(axis, sequences):
+        return plain_axis(title, axis)
+    number = plain_number(axis, int)
+    return axis if number is None else number
+
+
+def _checked(title: str, places: list[tuple[int, str]], kinds: dict[str, Any], args: Any) -> Any:
     """Return arguments given by position, checked as those given by name are."""
     checked = list(args)
     for place, name in places:
@@ -217,8 +264,7 @@ def _checked(title: str, places: list[tuple[int, str]], kinds: dict[str, type], 
             break
         value = args[place]
         if name == "axis":
-            if type(value) in _BOOLS:
-                plain_axis(title, value)
+            checked[place] = _plain_if_axis(title, value)
         else:
             checked[place] = as_kind(title, name, value, kinds[name])
     return tuple(checked)

@@ -379,15 +379,19 @@ def rounded_once(
 def _choose(
     function: Callable[..., Any], promoted: tuple[str, ...] | None
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]:
-    """Return a function that picks the promoted ones of arguments; those without a name, as ``*xs``, are."""
-    code = cast(Any, inspect.unwrap(function)).__code__
+    """Return a function that picks the promoted ones of arguments; those without a name, as ``*xs``, are.
+
+    Flags, numbers and axes are none of them.
+    """
+    plain = inspect.unwrap(function)
+    code = cast(Any, plain).__code__
     names = code.co_varnames[: code.co_argcount]
+    others = {*kinds_of(plain), "axis"}
 
     def chosen(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        if promoted is None:
-            return [*args, *kwargs.values()]
         named = {**dict(zip(names, args, strict=False)), **kwargs}
-        return [*(x for name, x in named.items() if name in promoted), *args[len(names) :]]
+        is_chosen = others.isdisjoint if promoted is None else set(promoted).issuperset
+        return [*(x for name, x in named.items() if is_chosen((name,))), *args[len(names) :]]
 
     return chosen
 
