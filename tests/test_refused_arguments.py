@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.errors import NumtapeError, OperandError
+from numtape.errors import ArgumentError, AxisError, NumtapeError, OperandError, ShapeError
 
 X = nt.tensor(np.arange(12.0).reshape(3, 4))
 
@@ -45,6 +45,98 @@ REFUSED = [
         )
         for name in ("layer_norm", "rms_norm")
         for given in ("4", [4.9], 4.0, None)
+    ),
+    (
+        lambda: nt.cross(X, 2.0),
+        ShapeError,
+        "cross: a has shape (3, 4) and b has shape (); both must have an axis of three elements.",
+    ),
+    (
+        lambda: nt.average(X, axis=5, weights=np.ones(3)),
+        AxisError,
+        "average: axis 5 is out of bounds for array of dimension 2; x has shape (3, 4).",
+    ),
+    (
+        lambda: nt.vecdot(X, X, axis=5),
+        AxisError,
+        "vecdot: axis 5 is out of bounds; a has shape (3, 4) and b has shape (3, 4).",
+    ),
+    (lambda: nt.glu(X, None), OperandError, "glu: axis is None; it must be an integer."),
+    (lambda: nt.glu(X, 1.0), OperandError, "glu: axis is 1.0; it must be an integer."),
+    (
+        lambda: nt.adaptive_avg_pool1d(X, 2.5),
+        ArgumentError,
+        "adaptive_avg_pool1d: output_size is 2.5; it must be an integer or None, or 1 of them.",
+    ),
+    (
+        lambda: nt.adaptive_avg_pool2d(X[None], 2.5),
+        ArgumentError,
+        "adaptive_avg_pool2d: output_size is 2.5; it must be an integer or None, or 2 of them.",
+    ),
+    (
+        lambda: nt.quantile(X, "0.3"),
+        OperandError,
+        "quantile: q is '0.3'; it must be a number between 0 and 1, or several.",
+    ),
+    (
+        lambda: nt.percentile(X, "30"),
+        OperandError,
+        "percentile: q is '30'; it must be a number between 0 and 100, or several.",
+    ),
+    (lambda: nt.pinv(X, "a"), OperandError, "pinv: rcond is 'a'; it must be a number."),
+    (lambda: nt.norm(X, np.array([1, 2])), OperandError, "norm: ord is an array of shape (2,); it must be a number."),
+    (lambda: nt.exp(X, ()), OperandError, "exp: out is a tuple of 0; give one tensor or array to write to."),
+    (
+        lambda: nt.tensor([1.0], require_grad=True),
+        OperandError,
+        "tensor: there is no argument 'require_grad'; the arguments are data, dtype, requires_grad, name, device.",
+    ),
+    (
+        lambda: nt.eye(3, k=1),
+        OperandError,
+        "eye: there is no argument 'k'; the arguments are n, m, dtype, requires_grad, name, device.",
+    ),
+    (
+        lambda: nt.rand_like(),
+        OperandError,
+        "rand_like: missing a required argument: 'other'; the arguments are other, dtype, requires_grad, name, rng, "
+        "device.",
+    ),
+    # What Python or NumPy say, with the call.
+    (
+        lambda: nt.nll_loss(X, None),
+        OperandError,
+        "nll_loss: 'NoneType' object has no attribute 'shape'; it was given log_probs of shape (3, 4), target=None. "
+        "help(nt.nll_loss) tells what it takes.",
+    ),
+    (
+        lambda: nt.cross_entropy(X, nt.tensor([1, 2, 3]), -7),
+        OperandError,
+        "cross_entropy_loss: 'int' object has no attribute 'shape'; it was given logits of shape (3, 4), target of "
+        "shape (3,), weight=-7. help(nt.cross_entropy_loss) tells what it takes.",
+    ),
+    (
+        lambda: nt.average(X, weights="ab"),
+        ArgumentError,
+        "average: could not convert string to float: 'ab'; it was given x of shape (3, 4), weights='ab'. "
+        "help(nt.average) tells what it takes.",
+    ),
+    (
+        lambda: nt.trapezoid(X, dx=None),
+        OperandError,
+        "trapezoid: unsupported operand type(s) for *: 'NoneType' and 'float'; it was given y of shape (3, 4), "
+        "dx=None. help(nt.trapezoid) tells what it takes.",
+    ),
+    (
+        lambda: nt.sum(X, axis=10**30),
+        ArgumentError,
+        f"sum: Python int too large to convert to C long; it was given axis={10**30}, keepdims=False.",
+    ),
+    (
+        lambda: nt.zeros(10**30),
+        ArgumentError,
+        f"zeros: Maximum allowed dimension exceeded; it was given shape=({10**30},). help(nt.zeros) tells what it "
+        "takes.",
     ),
 ]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from . import tree
 from ._typing import DtypeLike, NDArray, Shape
-from .core.binding import plain_number
+from .core.binding import naming_arguments, plain_number
 from .core.buffers import shared_with_numpy
 from .core.declare import numpy_faces
 from .core.value import Value, wrap
@@ -130,6 +130,7 @@ def _stacked(data: Any) -> Any:
     return joined(data)
 
 
+@naming_arguments
 def tensor(
     data: Any,
     dtype: DtypeLike = None,
@@ -174,6 +175,7 @@ def _of_tensors(caller: str, made: Tensor, dtype: DtypeLike, requires_grad: bool
     return made.requires_grad_() if requires_grad else made
 
 
+@naming_arguments
 def from_numpy(array: NDArray, requires_grad: bool = False, name: str | None = None) -> Tensor:
     """Return a tensor that shares the memory of an array; writes to the array are not seen by any check.
 
@@ -197,6 +199,7 @@ def given_dtype(dtype: DtypeLike) -> Any:
     return default_dtype() if dtype is None else as_dtype(dtype)
 
 
+@naming_arguments
 def zeros(
     *shape: Any,
     dtype: DtypeLike = None,
@@ -215,6 +218,7 @@ def zeros(
     return finished(np.zeros(given_shape("zeros", shape), given_dtype(dtype)), requires_grad, name)
 
 
+@naming_arguments
 def ones(
     *shape: Any,
     dtype: DtypeLike = None,
@@ -232,6 +236,7 @@ def ones(
     return finished(np.ones(given_shape("ones", shape), given_dtype(dtype)), requires_grad, name)
 
 
+@naming_arguments
 def full(
     shape: Any,
     fill_value: Any,
@@ -267,6 +272,7 @@ def _filled(caller: str, shape: Shape, value: Any, dtype: DtypeLike, requires_gr
     return finished(np.array(np.broadcast_to(value, shape)), requires_grad, name)
 
 
+@naming_arguments
 def empty(
     *shape: Any,
     dtype: DtypeLike = None,
@@ -284,6 +290,7 @@ def empty(
     return finished(np.empty(given_shape("empty", shape), given_dtype(dtype)), requires_grad, name)
 
 
+@naming_arguments
 def eye(
     n: int,
     m: int | None = None,
@@ -304,6 +311,7 @@ def eye(
     return finished(np.eye(rows, columns, dtype=given_dtype(dtype)), requires_grad, name)
 
 
+@naming_arguments
 def arange(
     start: Any,
     stop: Any = None,
@@ -332,6 +340,7 @@ def arange(
     return finished(np.arange(*bounds).astype(as_dtype(dtype) if dtype is not None else np.int64), requires_grad, name)
 
 
+@naming_arguments
 def linspace(
     start: float,
     stop: float,
@@ -362,6 +371,7 @@ def shape_and_dtype(name: str, other: Any, dtype: DtypeLike) -> tuple[Shape, Any
     return array.shape, array.dtype if dtype is None else as_dtype(dtype)
 
 
+@naming_arguments
 def zeros_like(
     other: Any,
     dtype: DtypeLike = None,
@@ -379,6 +389,7 @@ def zeros_like(
     return finished(np.zeros(*shape_and_dtype("zeros_like", other, dtype)), requires_grad, name)
 
 
+@naming_arguments
 def ones_like(
     other: Any,
     dtype: DtypeLike = None,
@@ -396,6 +407,7 @@ def ones_like(
     return finished(np.ones(*shape_and_dtype("ones_like", other, dtype)), requires_grad, name)
 
 
+@naming_arguments
 def full_like(
     other: Any,
     fill_value: Any,
@@ -418,6 +430,7 @@ def full_like(
 numpy_faces[np.full_like] = full_like
 
 
+@naming_arguments
 def empty_like(
     other: Any,
     dtype: DtypeLike = None,

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from ._typing import DtypeLike, Shape
-from .core.binding import plain_number
-from .core.stream import stream_of
+from .core.binding import naming_arguments, plain_number
 from .creation import finished, given_count, given_dtype, given_number, given_shape, shape_and_dtype
 from .devices import check_device
 from .dtypes import as_dtype, as_integers
 from .errors import ArgumentError, DtypeError, OperandError
 from .kernels import random as kernels
+from .ops.random import stream_for
 from .tensors import Tensor
 
 
@@ -33,6 +33,7 @@ def _shape(caller: str, lengths: tuple[Any, ...], size: Any) -> Shape:
     return given_shape(caller, (size,))
 
 
+@naming_arguments
 def rand(
     *shape: Any,
     size: Any = None,
@@ -52,6 +53,7 @@ def rand(
     return _uniform("rand", 0.0, 1.0, _shape("rand", shape, size), dtype, requires_grad, name, rng)
 
 
+@naming_arguments
 def uniform(
     low: float = 0.0,
     high: float = 1.0,
@@ -80,11 +82,12 @@ def _uniform(
     caller: str, low: Any, high: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
 ) -> Tensor:
     chosen = _float_dtype(caller, dtype)
-    key, counter = stream_of(rng).take(math.prod(size))
+    key, counter = stream_for(caller, rng).take(math.prod(size))
     drawn = low + (high - low) * kernels.uniform(key, counter, size)
     return finished(kernels.rounded(drawn, low, high, chosen), requires_grad, name)
 
 
+@naming_arguments
 def randn(
     *shape: Any,
     size: Any = None,
@@ -104,6 +107,7 @@ def randn(
     return _normal("randn", 0.0, 1.0, _shape("randn", shape, size), dtype, requires_grad, name, rng)
 
 
+@naming_arguments
 def rand_like(
     other: Any,
     dtype: DtypeLike = None,
@@ -123,6 +127,7 @@ def rand_like(
     return _uniform("rand_like", 0.0, 1.0, shape, like, requires_grad, name, rng)
 
 
+@naming_arguments
 def randn_like(
     other: Any,
     dtype: DtypeLike = None,
@@ -142,6 +147,7 @@ def randn_like(
     return _normal("randn_like", 0.0, 1.0, shape, like, requires_grad, name, rng)
 
 
+@naming_arguments
 def normal(
     mean: float = 0.0,
     std: float = 1.0,
@@ -172,11 +178,12 @@ def _normal(
     caller: str, mean: Any, std: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
 ) -> Tensor:
     chosen = _float_dtype(caller, dtype)
-    key, counter = stream_of(rng).take(2 * math.prod(size))
+    key, counter = stream_for(caller, rng).take(2 * math.prod(size))
     drawn = kernels.normal(key, counter, size)
     return finished(np.asarray(mean + std * drawn).astype(chosen), requires_grad, name)
 
 
+@naming_arguments
 def randint(
     low: int,
     high: int | None = None,
@@ -208,7 +215,7 @@ def randint(
     for bound in (low, high - 1):
         as_integers("randint", bound, as_dtype(dtype))
     size = _shape("randint", lengths or (shape,), size)
-    key, counter = stream_of(rng).take(math.prod(size))
+    key, counter = stream_for("randint", rng).take(math.prod(size))
     return finished(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), requires_grad, name)
 
 
@@ -219,6 +226,7 @@ def _bound(what: str, given: Any) -> int:
     return bound
 
 
+@naming_arguments
 def permutation(
     n: int,
     rng: Any = None,
@@ -238,6 +246,6 @@ def permutation(
     count, chosen = given_count("permutation", "n", n), as_dtype(dtype)
     if chosen.kind in "iu" and count:
         as_integers("permutation", count - 1, chosen)
-    key, counter = stream_of(rng).take(count)
+    key, counter = stream_for("permutation", rng).take(count)
     drawn = kernels.permutation(key, counter, count).astype(chosen, copy=False)
     return finished(drawn, requires_grad, name)

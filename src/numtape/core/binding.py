@@ -5,14 +5,15 @@ import inspect
 import operator
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from ..dtypes import FLOAT_DTYPES
-from ..errors import NotDifferentiableError, NumtapeError, OperandError
+from ..errors import ArgumentError, IndexingError, NotDifferentiableError, NumtapeError, OperandError
 from .apply import is_tracked
 from .op import REQUIRED, Op, kinds_of
+from .record import shortened
 from .value import Lifted, Value
 
 P = ParamSpec("P")
@@ -219,10 +220,26 @@ def with_spellings(function: Callable[P, R]) -> Callable[P, R]:
             args = _checked(title, places, kinds, args)
         try:
             return function(*args, **kwargs)
-        except TypeError as error:
+        except _BARE as error:
             if isinstance(error, NumtapeError):
                 raise
-            _explain(title, function, args, kwargs, error)
+            raise _named(title, function, args, kwargs, error) from error
+
+    return face
+
+
+def naming_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function that is no op name itself, and its arguments, if a call of it is wrong."""
+    title = cast(Any, function).__code__.co_name
+
+    @functools.wraps(function)
+    def face(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except _BARE as error:
+            if isinstance(error, NumtapeError):
+                raise
+            raise _named(title, function, args, kwargs, error) from error
 
     return face
 
@@ -264,30 +281,38 @@ def _checked(title: str, places: list[tuple[int, str]], kinds: dict[str, Any], a
             break
         value = args[place]
         if name == "axis":
-            checked[place] = _plain_if_axis(title, value)
-        else:
-            checked[place] = as_kind(title, name, value, kinds[name])
+            value = _plain_if_axis(title, value)
+        checked[place] = as_kind(title, name, value, kinds[name]) if name in kinds else value
     return tuple(checked)
 
 
-def _explain(
-    title: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError
-) -> NoReturn:
-    """Raise a better error than Python's if a call does not fit a function's signature, else the one it met inside."""
+#: What Python and NumPy raise about arguments without naming the function: a function of ours calls no code of users.
+_BARE = (TypeError, AttributeError, ValueError, IndexError, ZeroDivisionError, OverflowError)
+
+
+def _named(
+    title: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> NumtapeError:
+    """Return a better error than a bare one: about a call that does not fit the signature, or what the call was."""
     signature = inspect.signature(function)
+    names = tuple(signature.parameters)
     try:
-        signature.bind(*args, **kwargs)
+        given = signature.bind(*args, **kwargs).arguments
     except TypeError as misfit:
-        names = tuple(signature.parameters)
         for name in kwargs:
             if name not in names:
-                raise _unknown(title, name, names) from None
+                return _unknown(title, name, names)
         named = [name for name, x in signature.parameters.items() if x.kind is inspect.Parameter.KEYWORD_ONLY]
-        raise OperandError(
-            f"{title}: {misfit}; the arguments are {', '.join(names)}."
-            + (f" {', '.join(named)} must be named." if named else "")
-        ) from None
-    raise error
+        only_named = f" {', '.join(named)} must be named." if named else ""
+        return OperandError(f"{title}: {misfit}; the arguments are {', '.join(names)}.{only_named}")
+    shown = ", ".join(
+        f"{name} of shape {x.shape}" if hasattr(x, "shape") else f"{name}={shortened(repr(x))}"
+        for name, x in given.items()
+    )
+    kind: type[NumtapeError] = OperandError if isinstance(error, TypeError | AttributeError) else ArgumentError
+    kind = IndexingError if isinstance(error, IndexError) else kind
+    reason = str(error).rstrip(".\n ")
+    return kind(f"{title}: {reason}; it was given {shown}. help(nt.{title}) tells what it takes.")
 
 
 def _unknown(title: str, name: str, known: tuple[str, ...]) -> OperandError:

@@ -22,7 +22,7 @@ from .. import tree
 from .._typing import Dtype
 from .._typing import Rule as RuleFunction
 from ..dtypes import HALF_DTYPES, float32, float64, float_beside, promote, widened
-from ..errors import ArgumentError, OperandError
+from ..errors import ArgumentError, NumtapeError, OperandError
 from . import batching
 from .apply import apply
 from .binding import bind_params, fill_operands, has_spellings, take_out, with_spellings
@@ -323,7 +323,10 @@ def _general_face(op: Op) -> Callable[..., Any]:
             operands = fill_operands(op, operands, params)
         out = take_out(op, params)
         bound = bind_params(op, args[count:], params)
-        return apply(op, operands, bound) if out is None else write_op(out, op, operands, bound)
+        try:
+            return apply(op, operands, bound) if out is None else write_op(out, op, operands, bound)
+        except OverflowError as error:
+            raise _too_large(op, bound, error) from error
 
     return face
 
@@ -341,10 +344,20 @@ def _single_face(op: Op) -> Callable[..., Any]:
             (x,) = fill_operands(op, (), params)
         out = take_out(op, params)
         bound = bind_params(op, args, params)
-        return run(x, bound or None) if out is None else write_op(out, op, (x,), bound)
+        try:
+            return run(x, bound or None) if out is None else write_op(out, op, (x,), bound)
+        except OverflowError as error:
+            raise _too_large(op, bound, error) from error
 
     cast(Any, face).run = run
     return face
+
+
+def _too_large(op: Op, params: dict[str, Any], error: OverflowError) -> Exception:
+    """Return the error of an integer, such as an axis, that NumPy has no room for."""
+    if isinstance(error, NumtapeError):
+        return error
+    return ArgumentError(f"{op.name}: {error}; it was given {', '.join(f'{k}={v!r}' for k, v in params.items())}.")
 
 
 def rounded_once(

@@ -19,6 +19,8 @@ def write_op(target: Any, op: Op, operands: tuple[Any, ...], params: dict[str, A
     """Write ``op(*operands, **params)`` into `target`, recorded; return `target`."""
     params = params or {}
     if isinstance(target, tuple):
+        if len(target) != 1:
+            raise OperandError(f"{op.name}: out is a tuple of {len(target)}; give one tensor or array to write to.")
         (target,) = target
     state = current()
     required = len(op.arguments) - len(op.operand_defaults)

@@ -43,7 +43,7 @@ def check_from_zero(name: str, index: Any, axis: int, shape: Shape, operand: str
     if isinstance(index, Lifted):
         return
     array = np.asarray(index.array if isinstance(index, Value) else index)
-    if array.size and array.dtype.kind == "i" and (least := array.min()) < 0:
+    if array.size and array.dtype.kind == "i" and (least := np.minimum.reduce(array, axis=None)) < 0:
         length = shape[axis_of(name, axis, shape)]
         raise IndexingError(
             f"{name}: index {least} is negative; along axis {axis} of {operand}, which has shape {shape}, indices run "
