@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.errors import ArgumentError, AxisError, NumtapeError, OperandError, ShapeError
+from numtape.errors import (
+    ArgumentError,
+    AxisError,
+    NotConnectedError,
+    NumtapeError,
+    OperandError,
+    ShapeError,
+    UnsupportedError,
+)
 
 X = nt.tensor(np.arange(12.0).reshape(3, 4))
 
@@ -147,3 +155,34 @@ def test_a_refusal_names_the_function_what_was_given_and_the_repair(call, error,
         call()
     assert type(caught.value) is error
     assert str(caught.value) == message
+
+
+def filled(s):
+    array = np.ones(3)
+    array.fill(s)
+    return array.sum()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda s: np.sum(np.ones(3), initial=s),
+        lambda s: np.prod(np.ones(3), initial=s),
+        lambda s: np.max(np.ones(3), initial=s),
+        lambda s: np.add.reduce(np.ones(3), initial=s),
+        lambda s: np.nansum(np.ones(3), initial=s),
+        lambda s: np.nanmax(np.ones(3), initial=s),
+        lambda s: np.interp(-1.0, np.ones(3), np.ones(3), left=s),
+        filled,
+    ],
+)
+def test_a_number_that_numpy_takes_without_asking_is_found_when_nothing_else_is_differentiated(function):
+    assert isinstance(function(nt.tensor(2.0, requires_grad=True)), float)
+    with pytest.raises(NotConnectedError, match=r"a tracked tensor left the tape by float\(\) at "):
+        nt.grad(function)(2.0)
+
+
+def test_an_initial_value_beside_a_tensor_does_not_leave_unnoticed():
+    s = nt.tensor(2.0, requires_grad=True)
+    with pytest.raises(UnsupportedError, match=r"^np\.sum: "):
+        np.sum(nt.ones(3), initial=s)
