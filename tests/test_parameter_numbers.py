@@ -140,3 +140,35 @@ def test_narrow_integers_count_without_wrapping_around():
     assert nt.avg_pool1d(nt.ones(1, 300), np.uint8(200), np.uint8(100)).shape == (1, 2)
     kept = nt.dropout(nt.ones(6), np.float16(0.3), rng=1)
     assert kept.tolist() == nt.dropout(nt.ones(6), float(np.float16(0.3)), rng=1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda n: nt.nn.Linear(n(6), n(100)), (2, 5, 6)),
+        (lambda n: nt.nn.LSTM(n(6), n(100), n(2), dropout=np.float64(0.1)), (2, 5, 6)),
+        (lambda n: nt.nn.GRU(n(6), n(100)), (2, 5, 6)),
+        (lambda n: nt.nn.LSTMCell(n(6), n(100)), (5, 6)),
+        (lambda n: nt.nn.MultiheadAttention(n(100), n(4), np.float64(0.1)), (2, 5, 100)),
+        (lambda n: nt.nn.Conv1d(n(5), n(100), n(3), n(2), n(1), n(1), n(5)), (2, 5, 6)),
+        (lambda n: nt.nn.ConvTranspose1d(n(100), n(50), n(3), n(2), n(1), n(1), n(50)), (2, 100, 6)),
+        (lambda n: nt.nn.BatchNorm1d(n(5), np.float64(1e-5), np.float64(0.1)), (2, 5, 6)),
+        (lambda n: nt.nn.GroupNorm(n(5), n(100), np.float64(1e-5)), (2, 100, 6)),
+        (lambda n: nt.nn.TransformerEncoderLayer(n(100), n(4), n(120), np.float64(0.1)), (2, 5, 100)),
+    ],
+)
+def test_layers_of_narrow_integers_are_those_of_pythons(make, shape):
+    x = nt.ones(shape)
+    nt.seed(0)
+    expected = make(int)
+    wanted = bits(expected(x, x, x) if isinstance(expected, nt.nn.MultiheadAttention) else expected(x))
+    nt.seed(0)
+    layer = make(np.uint8)
+    assert bits(layer(x, x, x) if isinstance(layer, nt.nn.MultiheadAttention) else layer(x)) == wanted
+    assert repr(layer) == repr(expected)
+
+
+def test_a_padding_row_may_be_a_narrow_integer():
+    layer = nt.nn.Embedding(np.uint8(200), np.uint8(100), padding_idx=np.int8(-1))
+    assert layer.padding_idx == 199
+    assert nt.nn.functional.embedding(nt.tensor([1]), layer.weight, np.int8(-1)).shape == (1, 100)

@@ -92,7 +92,7 @@ def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> Ar
             f"embedding: padding_idx is {padding_idx!r}; it must be an integer from {-count} to {count - 1}, since "
             f"there are {count} rows."
         )
-    is_padding = np.equal(numbers, padding_idx % count)[..., None]
+    is_padding = np.equal(numbers, int(padding_idx) % count)[..., None]
     return ops.where(is_padding, ops.stop_gradient(rows), rows)
 
 
