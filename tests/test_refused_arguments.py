@@ -141,6 +141,11 @@ REFUSED = [
         f"sum: Python int too large to convert to C long; it was given axis={10**30}, keepdims=False.",
     ),
     (
+        lambda: np.sum(X, axis=10**30),
+        ArgumentError,
+        f"sum: Python int too large to convert to C long; it was given axis={10**30}, keepdims=False.",
+    ),
+    (
         lambda: nt.zeros(10**30),
         ArgumentError,
         f"zeros: Maximum allowed dimension exceeded; it was given shape=({10**30},). help(nt.zeros) tells what it "

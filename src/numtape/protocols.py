@@ -179,7 +179,7 @@ def array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any)
     is_safe, is_mutator = function in VALUE_FREE, function in MUTATORS
     try:
         return _fall_back(function, args, kwargs, title, is_safe=is_safe, is_mutator=is_mutator)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
         if refusal is None or isinstance(error, NumtapeError):
             raise
         raise refusal from error
