@@ -41,6 +41,12 @@ called with an option that the op does not have. Functions that make arrays of a
 untracked tensors, with a read-only view where no copy is asked for, and raise `LeavesTapeError` for tracked ones. The
 `out=` and `where=` of ufuncs are honoured; their methods stand at the end of the table.
 
+A tracked tensor that stands for a number leaves the tape where NumPy asks nobody and calls `float()` itself, beside
+arrays alone: `initial=` of `np.sum`, `np.prod`, `np.max`, `np.min`, `np.nansum`, `np.nanmax` and of `reduce` of ufuncs,
+`left=` and `right=` of `np.interp`, `array.fill(t)` and `array[i] = t`. The result is NumPy's, without a gradient by
+that number. What depends on nothing else raises when it is differentiated, and names the line. Write `np.sum(a) + t`,
+`np.maximum(np.max(a), t)` and the like to stay on the tape.
+
 {counts}
 """
 

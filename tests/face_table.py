@@ -189,7 +189,7 @@ FACES = [
         lambda x: np.take_along_axis(x, INDEX, 1),
         (
             lambda x: nt.gather(x, 1, INDEX),
-            lambda x: nt.gather(x, -1, INDEX - 3),
+            lambda x: nt.gather(x, -1, INDEX),
             lambda x: nt.gather(x, axis=1, index=INDEX),
             lambda x: nt.gather(x, dim=1, index=INDEX),
             lambda x: nt.gather(x, 1, nt.tensor(INDEX)) if isinstance(x, nt.Tensor) else nt.gather(x, 1, INDEX),

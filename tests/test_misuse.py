@@ -1960,22 +1960,22 @@ def dropout_with_a_probability_above_one():
     nt.dropout(nt.ones(2), p=1.5)
 
 
-@misuse(errors.OperandError, "rng must be an nt.Generator, an integer seed or None, not Generator.")
+@misuse(errors.OperandError, "dropout: rng must be an nt.Generator, an integer seed or None, not Generator.")
 def dropout_with_a_numpy_generator():
     nt.dropout(nt.ones(2), p=0.5, rng=np.random.default_rng(0))
 
 
-@misuse(errors.OperandError, "rng must be an nt.Generator, an integer seed or None, not Generator.")
+@misuse(errors.OperandError, "rand: rng must be an nt.Generator, an integer seed or None, not Generator.")
 def rand_with_a_numpy_generator():
     nt.rand(2, rng=np.random.default_rng(0))
 
 
-@misuse(errors.OperandError, "rng must be an nt.Generator, an integer seed or None, not float.")
+@misuse(errors.OperandError, "rand: rng must be an nt.Generator, an integer seed or None, not float.")
 def rand_with_a_float_rng():
     nt.rand(2, rng=0.5)
 
 
-@misuse(errors.OperandError, "rng must be an nt.Generator, an integer seed or None, not bool.")
+@misuse(errors.OperandError, "rand: rng must be an nt.Generator, an integer seed or None, not bool.")
 def rand_with_a_bool_rng():
     nt.rand(2, rng=True)
 
@@ -2000,7 +2000,7 @@ def seed_that_is_too_large():
     nt.Generator(2**300)
 
 
-@misuse(errors.ArgumentError, "rng: the seed has 301 bits; seeds have 255 at most.")
+@misuse(errors.ArgumentError, "rand: the seed has 301 bits; seeds have 255 at most.")
 def rng_that_is_too_large():
     nt.rand(2, rng=2**300)
 

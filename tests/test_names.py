@@ -10,7 +10,7 @@ import pytest
 import numtape as nt
 from numtape.core.declare import public, registry
 from numtape.core.op import Composite
-from numtape.errors import ArgumentError, OperandError, ShapeError
+from numtape.errors import ArgumentError, IndexingError, OperandError, ShapeError
 from numtape.testing import op_checks
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "numpy_and_pytorch.md"
@@ -571,3 +571,30 @@ def test_diagonal_is_k():
         nt.triu(nt.ones(2, 2), k=1, diagonal=1)
     with pytest.raises(nt.errors.OperandError, match="there is no argument 'diagonal'"):
         nt.flatten(nt.ones(2, 2), diagonal=1)
+
+
+NEGATIVE = np.array([0, -1])
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("embedding", lambda x: nt.embedding(NEGATIVE, x.reshape(3, 1))),
+        ("embedding", lambda x: nt.nn.functional.embedding(nt.tensor(NEGATIVE), x.reshape(3, 1))),
+        ("gather", lambda x: nt.gather(x, 0, NEGATIVE)),
+        ("gather", lambda x: x.gather(0, nt.tensor(NEGATIVE))),
+        ("scatter", lambda x: nt.scatter(x, 0, NEGATIVE, 1.0)),
+        ("scatter", lambda x: x.detach().clone().scatter_(0, nt.tensor(NEGATIVE), 1.0)),
+        ("scatter_add", lambda x: nt.scatter_add(x, -1, NEGATIVE, np.ones(2))),
+        ("index_select", lambda x: nt.index_select(x, 0, NEGATIVE)),
+    ],
+)
+def test_negative_indices_raise_where_only_pytorch_has_the_name(name, call):
+    pattern = rf"^{name}: index -1 is negative; along axis -?\d of (x|weight), which has shape \(3,( 1)?\), indices "
+    with pytest.raises(IndexingError, match=pattern + r"run from 0 to 2\. Add 3 to those that count from the end\.$"):
+        call(nt.tensor([1.0, 2.0, 3.0], requires_grad=True))
+
+
+def test_negative_indices_count_from_the_end_where_numpy_has_the_name():
+    x = nt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    assert nt.take(x, NEGATIVE).tolist() == nt.take_along_axis(x, NEGATIVE).tolist() == x[NEGATIVE].tolist() == [1, 3]

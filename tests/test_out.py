@@ -158,3 +158,33 @@ def test_a_ufunc_computes_nothing_where_no_condition_holds(x):
         for ufunc in (np.exp, np.isnan, np.square):
             assert ufunc(x, where=[False, False]).dtype == ufunc(x, where=[True, False]).dtype
         assert np.add(x, 1, where=[[False], [False]]).shape == (2, 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_result_is_broadcast_to_a_larger_tensor_and_recorded(dtype):
+    x, out = nt.tensor([[1.0, 2.0]], dtype=dtype, requires_grad=True), nt.zeros(3, 2, dtype=dtype)
+    assert np.square(x, out=out) is out
+    assert out.tolist() == [[1.0, 4.0]] * 3
+    (out * nt.tensor([[1.0], [2.0], [3.0]], dtype=dtype)).sum().backward()
+    assert x.grad.tolist() == [[12.0, 24.0]]
+    assert nt.add(np.zeros(2), 1.0, out=nt.zeros(3, 2)).tolist() == [[1.0, 1.0]] * 3
+    assert np.exp(nt.zeros(1, 4), out=nt.zeros(3, 4)).tolist() == [[1.0] * 4] * 3
+
+
+@pytest.mark.parametrize("mask", [np.array([1.0, 0.0]), np.array([1, 0]), nt.tensor([1.0, 0.0]), np.float64(1.0)])
+def test_a_mask_of_a_ufunc_is_of_bools(mask):
+    for x in (nt.ones(2), nt.ones(2, requires_grad=True)):
+        with pytest.raises(OperandError) as caught:
+            np.exp(x, where=mask, out=nt.zeros(2))
+        message = f"np.exp: where has dtype {mask.dtype}; it must be of bools, such as where != 0."
+        assert str(caught.value) == message
+    assert np.exp(nt.zeros(2), where=[1, 0], out=nt.zeros(2)).tolist() == [1.0, 0.0]  # NumPy, too, lets lists be.
+
+
+def test_a_mask_that_does_not_fit_is_named():
+    with pytest.raises(ShapeError) as caught:
+        np.exp(nt.ones(3, 4), out=nt.ones(3, 4), where=np.ones((2, 2), bool))
+    assert str(caught.value) == (
+        "np.exp: where has shape (2, 2) and the operands have (3, 4), (3, 4); the shapes do not broadcast: from the "
+        "last axis on, lengths must be equal or 1."
+    )

@@ -6,6 +6,7 @@ import numpy as np
 
 from . import tree
 from ._typing import DtypeLike, NDArray, Shape
+from .core.binding import naming_arguments, plain_number
 from .core.buffers import shared_with_numpy
 from .core.declare import numpy_faces
 from .core.value import Value, wrap
@@ -89,10 +90,11 @@ def given_count(name: str, what: str, given: Any) -> int:
 
 
 def given_number(name: str, what: str, given: Any) -> Any:
-    """Return a real number, or raise if it is none."""
-    if not isinstance(given, float | int | np.number) or isinstance(given, np.complexfloating):
+    """Return a real number as one of Python's, or raise if it is none."""
+    number = given if type(given) is bool else plain_number(given)
+    if number is None:
         raise OperandError(f"{name}: {what} is {given!r}; it must be a real number.")
-    return given
+    return number
 
 
 def _has_dtype(data: Any) -> bool:
@@ -128,6 +130,7 @@ def _stacked(data: Any) -> Any:
     return joined(data)
 
 
+@naming_arguments
 def tensor(
     data: Any,
     dtype: DtypeLike = None,
@@ -172,6 +175,7 @@ def _of_tensors(caller: str, made: Tensor, dtype: DtypeLike, requires_grad: bool
     return made.requires_grad_() if requires_grad else made
 
 
+@naming_arguments
 def from_numpy(array: NDArray, requires_grad: bool = False, name: str | None = None) -> Tensor:
     """Return a tensor that shares the memory of an array; writes to the array are not seen by any check.
 
@@ -195,6 +199,7 @@ def given_dtype(dtype: DtypeLike) -> Any:
     return default_dtype() if dtype is None else as_dtype(dtype)
 
 
+@naming_arguments
 def zeros(
     *shape: Any,
     dtype: DtypeLike = None,
@@ -213,6 +218,7 @@ def zeros(
     return finished(np.zeros(given_shape("zeros", shape), given_dtype(dtype)), requires_grad, name)
 
 
+@naming_arguments
 def ones(
     *shape: Any,
     dtype: DtypeLike = None,
@@ -230,6 +236,7 @@ def ones(
     return finished(np.ones(given_shape("ones", shape), given_dtype(dtype)), requires_grad, name)
 
 
+@naming_arguments
 def full(
     shape: Any,
     fill_value: Any,
@@ -265,6 +272,7 @@ def _filled(caller: str, shape: Shape, value: Any, dtype: DtypeLike, requires_gr
     return finished(np.array(np.broadcast_to(value, shape)), requires_grad, name)
 
 
+@naming_arguments
 def empty(
     *shape: Any,
     dtype: DtypeLike = None,
@@ -282,6 +290,7 @@ def empty(
     return finished(np.empty(given_shape("empty", shape), given_dtype(dtype)), requires_grad, name)
 
 
+@naming_arguments
 def eye(
     n: int,
     m: int | None = None,
@@ -302,6 +311,7 @@ def eye(
     return finished(np.eye(rows, columns, dtype=given_dtype(dtype)), requires_grad, name)
 
 
+@naming_arguments
 def arange(
     start: Any,
     stop: Any = None,
@@ -320,17 +330,17 @@ def arange(
         tensor([0. , 0.5])
     """
     check_device("arange", device)
-    bounds = (0, start, step) if stop is None else (start, stop, step)
-    for what, bound in zip(("start", "stop", "step"), bounds, strict=True):
-        given_number("arange", what, bound)
+    given = zip(("start", "stop", "step"), (0, start, step) if stop is None else (start, stop, step), strict=True)
+    bounds = tuple(given_number("arange", what, bound) for what, bound in given)
     if step == 0:
         raise ArgumentError("arange: step is 0; it must not be.")
-    if dtype is None and any(isinstance(b, float | np.floating) for b in bounds):
+    if dtype is None and any(isinstance(bound, float) for bound in bounds):
         dtype = default_dtype()
     # In float64 first, so that the number of elements does not depend on the dtype.
     return finished(np.arange(*bounds).astype(as_dtype(dtype) if dtype is not None else np.int64), requires_grad, name)
 
 
+@naming_arguments
 def linspace(
     start: float,
     stop: float,
@@ -347,9 +357,8 @@ def linspace(
         tensor([0. , 0.5, 1. ])
     """
     check_device("linspace", device)
-    given_number("linspace", "start", start)
-    given_number("linspace", "stop", stop)
-    given_count("linspace", "num", num)
+    start, stop = given_number("linspace", "start", start), given_number("linspace", "stop", stop)
+    num = given_count("linspace", "num", num)
     return finished(np.linspace(start, stop, num).astype(given_dtype(dtype)), requires_grad, name)
 
 
@@ -362,6 +371,7 @@ def shape_and_dtype(name: str, other: Any, dtype: DtypeLike) -> tuple[Shape, Any
     return array.shape, array.dtype if dtype is None else as_dtype(dtype)
 
 
+@naming_arguments
 def zeros_like(
     other: Any,
     dtype: DtypeLike = None,
@@ -379,6 +389,7 @@ def zeros_like(
     return finished(np.zeros(*shape_and_dtype("zeros_like", other, dtype)), requires_grad, name)
 
 
+@naming_arguments
 def ones_like(
     other: Any,
     dtype: DtypeLike = None,
@@ -396,6 +407,7 @@ def ones_like(
     return finished(np.ones(*shape_and_dtype("ones_like", other, dtype)), requires_grad, name)
 
 
+@naming_arguments
 def full_like(
     other: Any,
     fill_value: Any,
@@ -418,6 +430,7 @@ def full_like(
 numpy_faces[np.full_like] = full_like
 
 
+@naming_arguments
 def empty_like(
     other: Any,
     dtype: DtypeLike = None,

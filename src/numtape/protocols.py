@@ -21,7 +21,7 @@ from .core.inplace import write_op
 from .core.value import Value, wrap
 from .core.write import check_writable, link_version, mark_unrecorded
 from .dtypes import FLOAT_DTYPES, HALF_DTYPES
-from .errors import ArgumentError, LeavesTapeError, NumtapeError, UnsupportedError
+from .errors import ArgumentError, LeavesTapeError, NumtapeError, OperandError, ShapeError, UnsupportedError
 from .kernels.half_sums import rounded
 
 #: NumPy functions that look only at shape and dtype, or compare: nothing to differentiate is lost by running them.
@@ -69,6 +69,8 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
         return reduction(inputs[0], axis=axis, **options)
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
+    if where is not True:
+        _check_mask(title, where, inputs, out)
     face: Any = numpy_faces.get(ufunc) or _face_of_scipy(ufunc)
     # A composed function has no op that could write.
     if face is None or kwargs or (out is not None and not hasattr(face, "op")):
@@ -88,6 +90,21 @@ def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any)
         # every dtype.
         return select(where, result, False)
     return write_op(target, select.op, (where, result, target))
+
+
+def _check_mask(title: str, where: Any, inputs: tuple[Any, ...], out: Any) -> None:
+    """Raise if the ``where=`` of a ufunc holds no bools, which NumPy lets lists alone do, or has no fitting shape."""
+    dtype = getattr(where, "dtype", np.bool_)
+    if dtype != np.bool_:
+        raise OperandError(f"{title}: where has dtype {dtype}; it must be of bools, such as where != 0.")
+    shapes = [np.shape(x) for x in (*inputs, *tree.leaves(out), where)]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError as error:
+        raise ShapeError(
+            f"{title}: where has shape {shapes[-1]} and the operands have {', '.join(map(str, shapes[:-1]))}; the "
+            "shapes do not broadcast: from the last axis on, lengths must be equal or 1."
+        ) from error
 
 
 def _computed_where(face: Any, inputs: tuple[Any, ...], where: Any) -> Any:
@@ -148,16 +165,24 @@ def array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any)
     """Run a NumPy function on tensors."""
     title = f"{getattr(function, '__module__', 'np')}.{function.__name__}".replace("numpy.", "np.")
     face = numpy_faces.get(function)
+    refusal: NumtapeError | None = None
     if face is not None:
         bound = _bind(function, face, args, kwargs)
         if bound is not None:
             try:
                 return face(*bound[0], **bound[1])
-            except NumtapeError:
-                # NumPy may have options that we do not; if it refuses as well, its error is as good.
+            except NumtapeError as error:
+                # NumPy may have options that we do not.
                 if function in MUTATORS or any(map(_is_tracked, tree.leaves((args, kwargs)))):
                     raise
-    return _fall_back(function, args, kwargs, title, is_safe=function in VALUE_FREE, is_mutator=function in MUTATORS)
+                refusal = error
+    is_safe, is_mutator = function in VALUE_FREE, function in MUTATORS
+    try:
+        return _fall_back(function, args, kwargs, title, is_safe=is_safe, is_mutator=is_mutator)
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
+        if refusal is None or isinstance(error, NumtapeError):
+            raise
+        raise refusal from error
 
 
 def _bind(function: Any, face: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]] | None:

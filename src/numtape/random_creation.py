@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from ._typing import DtypeLike, Shape
-from .core.stream import stream_of
+from .core.binding import naming_arguments, plain_number
 from .creation import finished, given_count, given_dtype, given_number, given_shape, shape_and_dtype
 from .devices import check_device
 from .dtypes import as_dtype, as_integers
 from .errors import ArgumentError, DtypeError, OperandError
 from .kernels import random as kernels
+from .ops.random import stream_for
 from .tensors import Tensor
 
 
@@ -32,6 +33,7 @@ def _shape(caller: str, lengths: tuple[Any, ...], size: Any) -> Shape:
     return given_shape(caller, (size,))
 
 
+@naming_arguments
 def rand(
     *shape: Any,
     size: Any = None,
@@ -51,6 +53,7 @@ def rand(
     return _uniform("rand", 0.0, 1.0, _shape("rand", shape, size), dtype, requires_grad, name, rng)
 
 
+@naming_arguments
 def uniform(
     low: float = 0.0,
     high: float = 1.0,
@@ -70,7 +73,7 @@ def uniform(
         (2, 3)
     """
     check_device("uniform", device)
-    given_number("uniform", "low", low), given_number("uniform", "high", high)
+    low, high = given_number("uniform", "low", low), given_number("uniform", "high", high)
     whole = _shape("uniform", lengths or (shape,), size)
     return _uniform("uniform", low, high, whole, dtype, requires_grad, name, rng)
 
@@ -79,11 +82,12 @@ def _uniform(
     caller: str, low: Any, high: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
 ) -> Tensor:
     chosen = _float_dtype(caller, dtype)
-    key, counter = stream_of(rng).take(math.prod(size))
+    key, counter = stream_for(caller, rng).take(math.prod(size))
     drawn = low + (high - low) * kernels.uniform(key, counter, size)
     return finished(kernels.rounded(drawn, low, high, chosen), requires_grad, name)
 
 
+@naming_arguments
 def randn(
     *shape: Any,
     size: Any = None,
@@ -103,6 +107,7 @@ def randn(
     return _normal("randn", 0.0, 1.0, _shape("randn", shape, size), dtype, requires_grad, name, rng)
 
 
+@naming_arguments
 def rand_like(
     other: Any,
     dtype: DtypeLike = None,
@@ -122,6 +127,7 @@ def rand_like(
     return _uniform("rand_like", 0.0, 1.0, shape, like, requires_grad, name, rng)
 
 
+@naming_arguments
 def randn_like(
     other: Any,
     dtype: DtypeLike = None,
@@ -141,6 +147,7 @@ def randn_like(
     return _normal("randn_like", 0.0, 1.0, shape, like, requires_grad, name, rng)
 
 
+@naming_arguments
 def normal(
     mean: float = 0.0,
     std: float = 1.0,
@@ -160,8 +167,8 @@ def normal(
         (3,)
     """
     check_device("normal", device)
-    given_number("normal", "mean", mean)
-    if given_number("normal", "std", std) < 0:
+    mean, std = given_number("normal", "mean", mean), given_number("normal", "std", std)
+    if std < 0:
         raise ArgumentError(f"normal: std is {std!r}; a standard deviation is not negative.")
     whole = _shape("normal", lengths or (shape,), size)
     return _normal("normal", mean, std, whole, dtype, requires_grad, name, rng)
@@ -171,11 +178,12 @@ def _normal(
     caller: str, mean: Any, std: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
 ) -> Tensor:
     chosen = _float_dtype(caller, dtype)
-    key, counter = stream_of(rng).take(2 * math.prod(size))
+    key, counter = stream_for(caller, rng).take(2 * math.prod(size))
     drawn = kernels.normal(key, counter, size)
     return finished(np.asarray(mean + std * drawn).astype(chosen), requires_grad, name)
 
 
+@naming_arguments
 def randint(
     low: int,
     high: int | None = None,
@@ -199,20 +207,26 @@ def randint(
     check_device("randint", device)
     if high is None:
         low, high = 0, low
-    for what, bound in (("low", low), ("high", high)):
-        if not isinstance(bound, int | np.integer):
-            raise OperandError(f"randint: {what} is {bound!r}; bounds are integers.")
+    low, high = _bound("low", low), _bound("high", high)
     if high <= low:
         raise ArgumentError(f"randint: low is {low} and high is {high}; high must be larger.")
     if as_dtype(dtype).kind not in "iu":
         raise DtypeError(f"randint: draws integers, but dtype is {as_dtype(dtype)}; use uniform, or astype().")
     for bound in (low, high - 1):
-        as_integers("randint", int(bound), as_dtype(dtype))
+        as_integers("randint", bound, as_dtype(dtype))
     size = _shape("randint", lengths or (shape,), size)
-    key, counter = stream_of(rng).take(math.prod(size))
+    key, counter = stream_for("randint", rng).take(math.prod(size))
     return finished(kernels.integers(key, counter, size, low, high, as_dtype(dtype)), requires_grad, name)
 
 
+def _bound(what: str, given: Any) -> int:
+    bound: int | None = int(given) if type(given) is bool else plain_number(given, int)
+    if bound is None:
+        raise OperandError(f"randint: {what} is {given!r}; bounds are integers.")
+    return bound
+
+
+@naming_arguments
 def permutation(
     n: int,
     rng: Any = None,
@@ -232,6 +246,6 @@ def permutation(
     count, chosen = given_count("permutation", "n", n), as_dtype(dtype)
     if chosen.kind in "iu" and count:
         as_integers("permutation", count - 1, chosen)
-    key, counter = stream_of(rng).take(count)
+    key, counter = stream_for("permutation", rng).take(count)
     drawn = kernels.permutation(key, counter, count).astype(chosen, copy=False)
     return finished(drawn, requires_grad, name)

@@ -103,7 +103,10 @@ def test_rows_of_an_embedding_are_not_counted_from_the_end():
     layer = nn.Embedding(4, 2)
     with pytest.raises(IndexingError) as raised:
         layer(nt.tensor([0, -1]))
-    assert str(raised.value) == "embedding: there is no row -1; rows are counted from 0 to 3."
+    assert str(raised.value) == (
+        "embedding: index -1 is negative; along axis 0 of weight, which has shape (4, 2), indices run from 0 to 3. Add "
+        "4 to those that count from the end."
+    )
     assert layer(np.zeros((0, 3), np.int64)).shape == (0, 3, 2)
 
 

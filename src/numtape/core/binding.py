@@ -5,13 +5,15 @@ import inspect
 import operator
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from ..errors import NotDifferentiableError, NumtapeError, OperandError
+from ..dtypes import FLOAT_DTYPES
+from ..errors import ArgumentError, IndexingError, NotDifferentiableError, NumtapeError, OperandError
 from .apply import is_tracked
 from .op import REQUIRED, Op, kinds_of
+from .record import shortened
 from .value import Lifted, Value
 
 P = ParamSpec("P")
@@ -19,6 +21,7 @@ R = TypeVar("R")
 
 _SPELLINGS = {"dim": "axis", "keepdim": "keepdims", "dims": "axis", "diagonal": "k"}
 _BOOLS = frozenset((bool, np.bool_))
+_OPTIONAL = float | None
 
 
 def fill_operands(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
@@ -91,24 +94,59 @@ def _too_many(op: Op, args: tuple[Any, ...]) -> OperandError:
     )
 
 
-def as_kind(title: str, name: str, value: Any, kind: type) -> Any:
+def as_kind(title: str, name: str, value: Any, kind: Any) -> Any:
     """Return an argument if it is of the kind that it is annotated with: True or False, or a number, which no bool is.
 
-    By position, the same place may be a flag here and something else in NumPy or PyTorch.
+    By position, the same place may be a flag here and something else in NumPy or PyTorch. Numbers are returned as
+    Python's: those of NumPy would bring a dtype of their own into what is computed with them, and wrap around in it.
     """
+    given = type(value)
+    if given is kind or (given is int and kind is float):
+        return value
     if kind is bool:
-        if type(value) is bool:
-            return value
         if getattr(value, "dtype", None) == np.bool_ and not np.ndim(value):
             return bool(value)
         raise OperandError(f"{title}: {name} is {_shown(value)}; it must be True or False.{_hint(value)}")
-    is_number = isinstance(value, Real if kind is float else Integral) or (
-        getattr(value, "shape", None) == () and value.dtype.kind in ("iuf" if kind is float else "iu")
-    )
-    if not is_number or type(value) in _BOOLS:
+    if kind == _OPTIONAL:
+        return None if value is None else as_kind(title, name, value, float)
+    if isinstance(value, Value) and value.shape == () and (isinstance(value, Lifted) or is_tracked(value)):
+        return value  # A function made of ops may differentiate by it; an op refuses it.
+    number = plain_number(value, kind)
+    if number is None:
         wanted = "an integer" if kind is int else "a number"
         raise OperandError(f"{title}: {name} is {_shown(value)}; it must be {wanted}.")
-    return value
+    return number
+
+
+def plain_number(value: Any, kind: type = float) -> Any:
+    """Return a number of any type, or an array or tensor of no axes, as one of Python's; None if it is none.
+
+    With the kind `int` only integers count. Bools never do.
+    """
+    given = type(value)
+    if given is int or (given is float and kind is float):
+        return value
+    if given in _BOOLS:
+        return None
+    if isinstance(value, Integral):
+        return int(value)
+    if getattr(value, "shape", None) == () and isinstance(getattr(value, "dtype", None), np.dtype):
+        if value.dtype.kind in "iu":
+            return int(value)
+        return float(value) if kind is float and value.dtype in FLOAT_DTYPES else None
+    return float(value) if kind is float and isinstance(value, Real) else None
+
+
+def integers_of(value: Any) -> tuple[int, ...] | None:
+    """Return one integer, or a sequence of them, as Python's; None if it is something else."""
+    one = plain_number(value, int)
+    if one is not None:
+        return (one,)
+    try:
+        found = tuple(plain_number(member, int) for member in value)
+    except TypeError:
+        return None
+    return None if None in found else found
 
 
 def _shown(value: Any) -> str:
@@ -182,10 +220,26 @@ def with_spellings(function: Callable[P, R]) -> Callable[P, R]:
             args = _checked(title, places, kinds, args)
         try:
             return function(*args, **kwargs)
-        except TypeError as error:
+        except _BARE as error:
             if isinstance(error, NumtapeError):
                 raise
-            _explain(title, function, args, kwargs, error)
+            raise _named(title, function, args, kwargs, error) from error
+
+    return face
+
+
+def naming_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function that is no op name itself, and its arguments, if a call of it is wrong."""
+    title = cast(Any, function).__code__.co_name
+
+    @functools.wraps(function)
+    def face(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except _BARE as error:
+            if isinstance(error, NumtapeError):
+                raise
+            raise _named(title, function, args, kwargs, error) from error
 
     return face
 
@@ -195,21 +249,31 @@ def _arguments(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-def _respell(title: str, names: frozenset[str], kinds: dict[str, type], kwargs: dict[str, Any]) -> None:
+def _respell(title: str, names: frozenset[str], kinds: dict[str, Any], kwargs: dict[str, Any]) -> None:
     """Give arguments their own names, and axes their plain form, and check flags and numbers."""
     for name in [name for name in kwargs if name not in names and _SPELLINGS.get(name) in names]:
         spelled = _SPELLINGS[name]
         if spelled in kwargs:
             raise OperandError(f"{title}: argument {spelled!r} was given twice, the second time as {name!r}.")
         kwargs[spelled] = kwargs.pop(name)
-    if "axis" in kwargs and "axis" in names and isinstance(kwargs["axis"], list | tuple | bool | np.bool_):
-        kwargs["axis"] = plain_axis(title, kwargs["axis"])
+    if "axis" in kwargs and "axis" in names:
+        kwargs["axis"] = _plain_if_axis(title, kwargs["axis"], (list, tuple))
     for name in kwargs:
         if name in kinds:
             kwargs[name] = as_kind(title, name, kwargs[name], kinds[name])
 
 
-def _checked(title: str, places: list[tuple[int, str]], kinds: dict[str, type], args: Any) -> Any:
+def _plain_if_axis(title: str, axis: Any, sequences: tuple[type, ...] = ()) -> Any:
+    """Return an axis as an integer of Python; what is none is left to the function, unless it is a bool."""
+    if type(axis) is int or axis is None:
+        return axis
+    if type(axis) in _BOOLS or isinstance(axis, sequences):
+        return plain_axis(title, axis)
+    number = plain_number(axis, int)
+    return axis if number is None else number
+
+
+def _checked(title: str, places: list[tuple[int, str]], kinds: dict[str, Any], args: Any) -> Any:
     """Return arguments given by position, checked as those given by name are."""
     checked = list(args)
     for place, name in places:
@@ -217,31 +281,38 @@ def _checked(title: str, places: list[tuple[int, str]], kinds: dict[str, type], 
             break
         value = args[place]
         if name == "axis":
-            if type(value) in _BOOLS:
-                plain_axis(title, value)
-        else:
-            checked[place] = as_kind(title, name, value, kinds[name])
+            value = _plain_if_axis(title, value)
+        checked[place] = as_kind(title, name, value, kinds[name]) if name in kinds else value
     return tuple(checked)
 
 
-def _explain(
-    title: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError
-) -> NoReturn:
-    """Raise a better error than Python's if a call does not fit a function's signature, else the one it met inside."""
+#: What Python and NumPy raise about arguments without naming the function: a function of ours calls no code of users.
+_BARE = (TypeError, AttributeError, ValueError, IndexError, ZeroDivisionError, OverflowError)
+
+
+def _named(
+    title: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> NumtapeError:
+    """Return a better error than a bare one: about a call that does not fit the signature, or what the call was."""
     signature = inspect.signature(function)
+    names = tuple(signature.parameters)
     try:
-        signature.bind(*args, **kwargs)
+        given = signature.bind(*args, **kwargs).arguments
     except TypeError as misfit:
-        names = tuple(signature.parameters)
         for name in kwargs:
             if name not in names:
-                raise _unknown(title, name, names) from None
+                return _unknown(title, name, names)
         named = [name for name, x in signature.parameters.items() if x.kind is inspect.Parameter.KEYWORD_ONLY]
-        raise OperandError(
-            f"{title}: {misfit}; the arguments are {', '.join(names)}."
-            + (f" {', '.join(named)} must be named." if named else "")
-        ) from None
-    raise error
+        only_named = f" {', '.join(named)} must be named." if named else ""
+        return OperandError(f"{title}: {misfit}; the arguments are {', '.join(names)}.{only_named}")
+    shown = ", ".join(
+        f"{name} of shape {x.shape}" if hasattr(x, "shape") else f"{name}={shortened(repr(x))}"
+        for name, x in given.items()
+    )
+    kind: type[NumtapeError] = OperandError if isinstance(error, TypeError | AttributeError) else ArgumentError
+    kind = IndexingError if isinstance(error, IndexError) else kind
+    reason = str(error).rstrip(".\n ")
+    return kind(f"{title}: {reason}; it was given {shown}. help(nt.{title}) tells what it takes.")
 
 
 def _unknown(title: str, name: str, known: tuple[str, ...]) -> OperandError:

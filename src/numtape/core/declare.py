@@ -22,7 +22,7 @@ from .. import tree
 from .._typing import Dtype
 from .._typing import Rule as RuleFunction
 from ..dtypes import HALF_DTYPES, float32, float64, float_beside, promote, widened
-from ..errors import ArgumentError, OperandError
+from ..errors import ArgumentError, NumtapeError, OperandError
 from . import batching
 from .apply import apply
 from .binding import bind_params, fill_operands, has_spellings, take_out, with_spellings
@@ -323,7 +323,10 @@ def _general_face(op: Op) -> Callable[..., Any]:
             operands = fill_operands(op, operands, params)
         out = take_out(op, params)
         bound = bind_params(op, args[count:], params)
-        return apply(op, operands, bound) if out is None else write_op(out, op, operands, bound)
+        try:
+            return apply(op, operands, bound) if out is None else write_op(out, op, operands, bound)
+        except OverflowError as error:
+            raise _too_large(op, bound, error) from error
 
     return face
 
@@ -341,10 +344,20 @@ def _single_face(op: Op) -> Callable[..., Any]:
             (x,) = fill_operands(op, (), params)
         out = take_out(op, params)
         bound = bind_params(op, args, params)
-        return run(x, bound or None) if out is None else write_op(out, op, (x,), bound)
+        try:
+            return run(x, bound or None) if out is None else write_op(out, op, (x,), bound)
+        except OverflowError as error:
+            raise _too_large(op, bound, error) from error
 
     cast(Any, face).run = run
     return face
+
+
+def _too_large(op: Op, params: dict[str, Any], error: OverflowError) -> Exception:
+    """Return the error of an integer, such as an axis, that NumPy has no room for."""
+    if isinstance(error, NumtapeError):
+        return error
+    return ArgumentError(f"{op.name}: {error}; it was given {', '.join(f'{k}={v!r}' for k, v in params.items())}.")
 
 
 def rounded_once(
@@ -379,15 +392,19 @@ def rounded_once(
 def _choose(
     function: Callable[..., Any], promoted: tuple[str, ...] | None
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]:
-    """Return a function that picks the promoted ones of arguments; those without a name, as ``*xs``, are."""
-    code = cast(Any, inspect.unwrap(function)).__code__
+    """Return a function that picks the promoted ones of arguments; those without a name, as ``*xs``, are.
+
+    Flags, numbers and axes are none of them.
+    """
+    plain = inspect.unwrap(function)
+    code = cast(Any, plain).__code__
     names = code.co_varnames[: code.co_argcount]
+    others = {*kinds_of(plain), "axis"}
 
     def chosen(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        if promoted is None:
-            return [*args, *kwargs.values()]
         named = {**dict(zip(names, args, strict=False)), **kwargs}
-        return [*(x for name, x in named.items() if name in promoted), *args[len(names) :]]
+        is_chosen = others.isdisjoint if promoted is None else set(promoted).issuperset
+        return [*(x for name, x in named.items() if is_chosen((name,))), *args[len(names) :]]
 
     return chosen
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from .._typing import Shape
 from ..dtypes import can_store
 from ..errors import DtypeError, OperandError, ShapeError
 from .apply import COPY, apply, as_operand, compute_in_scopes, is_tracked, record, tracked_operands
@@ -19,6 +20,8 @@ def write_op(target: Any, op: Op, operands: tuple[Any, ...], params: dict[str, A
     """Write ``op(*operands, **params)`` into `target`, recorded; return `target`."""
     params = params or {}
     if isinstance(target, tuple):
+        if len(target) != 1:
+            raise OperandError(f"{op.name}: out is a tuple of {len(target)}; give one tensor or array to write to.")
         (target,) = target
     state = current()
     required = len(op.arguments) - len(op.operand_defaults)
@@ -41,6 +44,8 @@ def write_op(target: Any, op: Op, operands: tuple[Any, ...], params: dict[str, A
         return target
     check_writable(op.name, target, state.grad)
     result = compute_in_scopes(state, op, arrays, params)
+    if result.shape != target.shape and op.is_elementwise and _is_repeatable(result.shape, target.shape):
+        return _write_repeated(target, apply(op, operands, params))
     check_fits(op.name, target, result)
     is_alike = result.strides == target.array.strides and result.dtype == target.dtype
     write_part(target, op, operands, params, lambda: np.copyto(target.array, result, casting="unsafe"), is_alike)
@@ -62,11 +67,24 @@ def _check_fits_array(name: str, target: Any, result: Any) -> None:
             f"{name}: a result of {result.dtype} cannot be stored in an array of {target.dtype}; give an out of "
             f"{result.dtype}, or cast the result with astype."
         )
-    lead = target.ndim - result.ndim
-    if lead < 0 or any(n not in (1, m) for n, m in zip(result.shape, target.shape[lead:], strict=True)):
+    if not _is_repeatable(result.shape, target.shape):
         raise ShapeError(
             f"{name}: the result has shape {result.shape}, which does not broadcast to out of shape {target.shape}."
         )
+
+
+def _is_repeatable(shape: Shape, larger: Shape) -> bool:
+    """Say whether what has a shape broadcasts to a larger one."""
+    lead = len(larger) - len(shape)
+    return lead >= 0 and all(n in (1, m) for n, m in zip(shape, larger[lead:], strict=True))
+
+
+def _write_repeated(target: Value, value: Any) -> Any:
+    """Write a value into a larger target, as NumPy does."""
+    from .declare import public
+
+    repeat: Any = public["broadcast_to"]
+    return write_op(target, repeat.op, (value,), {"shape": target.shape})
 
 
 def write_part(

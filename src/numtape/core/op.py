@@ -223,9 +223,13 @@ class Facts:
     samples: Callable[[], Iterable[Any]] = no_samples
 
 
-def kinds_of(function: Callable[..., Any]) -> dict[str, type]:
+#: What annotates flags, integers and other numbers, of which some may be None.
+_KINDS = (bool, int, float, float | None)
+
+
+def kinds_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return which parameters are flags, integers or other numbers, by their annotations."""
-    return {name: kind for name, kind in function.__annotations__.items() if kind in (bool, int, float)}
+    return {name: kind for name, kind in function.__annotations__.items() if kind in _KINDS}
 
 
 def _defaults_of(function: Callable[..., Any]) -> dict[str, Any]:

@@ -74,11 +74,11 @@ class MultiheadAttention(Module):
         check_device("MultiheadAttention", device)
         check_absent("MultiheadAttention", "add_bias_kv", add_bias_kv, False)
         check_absent("MultiheadAttention", "add_zero_attn", add_zero_attn, False)
-        self.embed_dim = check_count("MultiheadAttention", "embed_dim", embed_dim)
-        self.num_heads = check_count("MultiheadAttention", "num_heads", num_heads)
+        self.embed_dim = embed_dim = check_count("MultiheadAttention", "embed_dim", embed_dim)
+        self.num_heads = num_heads = check_count("MultiheadAttention", "num_heads", num_heads)
         if embed_dim % num_heads:
             raise ArgumentError(f"MultiheadAttention: num_heads ({num_heads}) does not divide embed_dim ({embed_dim}).")
-        self.dropout = check_probability("MultiheadAttention", dropout)
+        self.dropout = dropout = check_probability("MultiheadAttention", dropout)
         self.kdim = embed_dim if kdim is None else check_count("MultiheadAttention", "kdim", kdim)
         self.vdim = embed_dim if vdim is None else check_count("MultiheadAttention", "vdim", vdim)
         self.batch_first = batch_first

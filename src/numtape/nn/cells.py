@@ -49,8 +49,8 @@ class _Cell(Stateful):
     ) -> None:
         name = type(self).__name__
         check_device(name, device)
-        self.input_size = check_count(name, "input_size", input_size)
-        self.hidden_size = check_count(name, "hidden_size", hidden_size)
+        self.input_size = input_size = check_count(name, "input_size", input_size)
+        self.hidden_size = hidden_size = check_count(name, "hidden_size", hidden_size)
         rows = self.gates * hidden_size
         self.weight_ih = blank((rows, input_size), dtype)
         self.weight_hh = blank((rows, hidden_size), dtype)

@@ -40,8 +40,8 @@ class _Convolution(Module):
         rng: Any,
     ) -> None:
         name = type(self).__name__
-        self.in_channels = check_count(name, "in_channels", in_channels)
-        self.out_channels = check_count(name, "out_channels", out_channels)
+        self.in_channels = in_channels = check_count(name, "in_channels", in_channels)
+        self.out_channels = out_channels = check_count(name, "out_channels", out_channels)
         self.kernel_size = per_axis(name, "kernel_size", kernel_size, self.axes)
         self.stride = per_axis(name, "stride", stride, self.axes)
         if isinstance(padding, str) and padding not in ("same", "valid"):
@@ -50,7 +50,7 @@ class _Convolution(Module):
             raise ArgumentError(f"{name}: padding is 'same' and stride {self.stride}; it is for a stride of 1.")
         self.padding = padding if isinstance(padding, str) else per_axis(name, "padding", padding, self.axes, 0)
         self.dilation = per_axis(name, "dilation", dilation, self.axes)
-        self.groups = check_count(name, "groups", groups)
+        self.groups = groups = check_count(name, "groups", groups)
         if in_channels % groups or out_channels % groups:
             raise ArgumentError(
                 f"{name}: groups is {groups}; it must divide in_channels ({in_channels}) and out_channels "

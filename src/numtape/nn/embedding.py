@@ -3,6 +3,7 @@
 from typing import Any, Self
 
 from .._typing import Array, DtypeLike
+from ..core.binding import plain_number
 from ..devices import check_device
 from ..errors import ArgumentError, ShapeError
 from . import init
@@ -52,11 +53,12 @@ class Embedding(Module):
         check_absent("Embedding", "scale_grad_by_freq", scale_grad_by_freq, False)
         check_absent("Embedding", "sparse", sparse, False)
         check_device("Embedding", device)
-        self.num_embeddings = check_count("Embedding", "num_embeddings", num_embeddings)
-        self.embedding_dim = check_count("Embedding", "embedding_dim", embedding_dim)
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+        self.num_embeddings = num_embeddings = check_count("Embedding", "num_embeddings", num_embeddings)
+        self.embedding_dim = embedding_dim = check_count("Embedding", "embedding_dim", embedding_dim)
+        row = plain_number(padding_idx, int)
+        if padding_idx is not None and (row is None or not -num_embeddings <= row < num_embeddings):
             raise ArgumentError(f"Embedding: padding_idx is {padding_idx}; there are {num_embeddings} rows.")
-        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.padding_idx = None if row is None else row % num_embeddings
         self.weight = blank((num_embeddings, embedding_dim), dtype)
         self.reset_parameters(rng)
         init.forget_writes(self.weight)

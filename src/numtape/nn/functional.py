@@ -9,7 +9,7 @@ from .. import ops
 from .._typing import Array
 from ..core.declare import rounded_once
 from ..core.value import array_of
-from ..errors import ArgumentError, IndexingError
+from ..errors import ArgumentError
 from ..ops import adaptive_avg_pool1d as adaptive_avg_pool1d
 from ..ops import adaptive_avg_pool2d as adaptive_avg_pool2d
 from ..ops import batch_norm as batch_norm
@@ -84,21 +84,16 @@ def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> Ar
                [1., 2.]])
     """
     rows = _embedding(index, weight)
-    numbers = np.asarray(array_of(index))
-    if numbers.size and numbers.min() < 0:
-        # The op counts from the end, as indexing does; words of a vocabulary are never meant so.
-        raise IndexingError(
-            f"embedding: there is no row {numbers.min()}; rows are counted from 0 to {len(weight) - 1}."
-        )
     if padding_idx is None:
         return rows
+    numbers = np.asarray(array_of(index))
     count = len(weight)
     if not is_integer(padding_idx) or not -count <= padding_idx < count:
         raise ArgumentError(
             f"embedding: padding_idx is {padding_idx!r}; it must be an integer from {-count} to {count - 1}, since "
             f"there are {count} rows."
         )
-    is_padding = np.equal(numbers, padding_idx % count)[..., None]
+    is_padding = np.equal(numbers, int(padding_idx) % count)[..., None]
     return ops.where(is_padding, _held(rows), rows)
 
 

@@ -44,8 +44,8 @@ class Linear(Module):
         rng: Any = None,
     ) -> None:
         check_device("Linear", device)
-        self.in_features = check_count("Linear", "in_features", in_features, 0)
-        self.out_features = check_count("Linear", "out_features", out_features, 0)
+        self.in_features = in_features = check_count("Linear", "in_features", in_features, 0)
+        self.out_features = out_features = check_count("Linear", "out_features", out_features, 0)
         self.weight = blank((out_features, in_features), dtype)
         self.register_parameter("bias", blank((out_features,), dtype) if bias else None)
         self.reset_parameters(rng)

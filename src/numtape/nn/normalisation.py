@@ -59,7 +59,7 @@ class _BatchNorm(_Affine):
         dtype: DtypeLike = None,
     ) -> None:
         check_device(type(self).__name__, device)
-        self.num_features = check_count(type(self).__name__, "num_features", num_features)
+        self.num_features = num_features = check_count(type(self).__name__, "num_features", num_features)
         self.eps = eps
         self.momentum = momentum
         self.affine = affine
@@ -264,8 +264,8 @@ class GroupNorm(_Affine):
         dtype: DtypeLike = None,
     ) -> None:
         check_device(type(self).__name__, device)
-        self.num_groups = check_count("GroupNorm", "num_groups", num_groups)
-        self.num_channels = check_count("GroupNorm", "num_channels", num_channels)
+        self.num_groups = num_groups = check_count("GroupNorm", "num_groups", num_groups)
+        self.num_channels = num_channels = check_count("GroupNorm", "num_channels", num_channels)
         if num_channels % num_groups:
             raise ArgumentError(f"GroupNorm: num_groups ({num_groups}) does not divide num_channels ({num_channels}).")
         self.eps = eps
@@ -311,7 +311,7 @@ class InstanceNorm2d(_Affine):
     ) -> None:
         check_device(type(self).__name__, device)
         check_absent("InstanceNorm2d", "track_running_stats", track_running_stats, False)
-        self.num_features = check_count("InstanceNorm2d", "num_features", num_features)
+        self.num_features = num_features = check_count("InstanceNorm2d", "num_features", num_features)
         self.eps = eps
         self.affine = affine
         self._make((num_features,), affine, affine, dtype)

@@ -43,12 +43,12 @@ class _Recurrent(Stateful):
         name = type(self).__name__
         check_device(name, device)
         check_absent(name, "proj_size", proj_size, 0)
-        self.input_size = check_count(name, "input_size", input_size)
-        self.hidden_size = check_count(name, "hidden_size", hidden_size)
-        self.num_layers = check_count(name, "num_layers", num_layers)
+        self.input_size = input_size = check_count(name, "input_size", input_size)
+        self.hidden_size = hidden_size = check_count(name, "hidden_size", hidden_size)
+        self.num_layers = num_layers = check_count(name, "num_layers", num_layers)
         self.bias = bias
         self.batch_first = batch_first
-        self.dropout = check_probability(name, dropout)
+        self.dropout = dropout = check_probability(name, dropout)
         self.bidirectional = bidirectional
         rows = self.gates * hidden_size
         for layer, suffix in self._directions():

@@ -113,7 +113,7 @@ class TransformerEncoder(Module):
     """
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
-        self.num_layers = check_count("TransformerEncoder", "num_layers", num_layers)
+        self.num_layers = num_layers = check_count("TransformerEncoder", "num_layers", num_layers)
         self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))
         self.register_module("norm", norm)
 

@@ -86,7 +86,7 @@ from .reductions import logsumexp, max, mean, min, prod, sum
 from .reshaping import atleast_1d, atleast_2d, expand, flatten, meshgrid, ravel, squeeze, unsqueeze, view
 from .rounding import ceil, floor, floor_divide, fmod, remainder, rint, round, trunc
 from .row_normalisation import layer_norm, rms_norm
-from .scans import cumprod, cumsum, recurrence
+from .scans import cumprod, cumsum, cumulative_prod, cumulative_sum, recurrence
 from .searches import all, any, argmax, argmin, count_nonzero, searchsorted
 from .selection import masked_fill, nan_to_num, nonzero, where
 from .shapes import broadcast_to, matrix_transpose, moveaxis, permute, reshape, swapaxes, transpose
@@ -183,6 +183,8 @@ __all__ = [
     "cross_entropy_loss",
     "cumprod",
     "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
     "cumulative_trapezoid",
     "deg2rad",
     "det",

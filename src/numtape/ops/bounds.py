@@ -124,6 +124,9 @@ def _clip_reference(x: Array, lo: Array = None, hi: Array = None) -> Array:
 )
 def _clip(x: Array, lo: Array = None, hi: Array = None, /) -> Array:
     """Return x, but `lo` where it is below `lo` and `hi` where it is above `hi`, elementwise."""
+    if type(x) is not np.ndarray:
+        # NumPy would give a number its own dtype, but between arrays it has theirs.
+        x = np.asarray(x, np.result_type(x, *(bound for bound in (lo, hi) if bound is not None)))
     return np.clip(x, lo, hi)
 
 

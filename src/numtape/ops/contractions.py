@@ -8,7 +8,7 @@ import numpy as np
 
 from .._typing import Array, Shape
 from ..core import batching
-from ..core.binding import as_integer
+from ..core.binding import as_integer, plain_number
 from ..core.declare import linear
 from ..core.op import Op, Structure
 from ..core.terms import Terms, contraction
@@ -19,8 +19,8 @@ from .shapes import permute
 
 def _pairs_of_axes(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the contracted axes of a and b, numbered from 0 on: a number means the last of a and the first of b."""
-    if isinstance(axes, int | np.integer):
-        count = as_integer(axes)
+    count = as_integer(axes) if type(axes) is bool else plain_number(axes, int)
+    if count is not None:
         if not 0 <= count <= min(a_ndim, b_ndim):
             raise ArgumentError(
                 f"tensordot: axes={count}, but a has {a_ndim} axes and b has {b_ndim}; give a number of axes that both "

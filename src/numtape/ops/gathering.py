@@ -16,7 +16,7 @@ from .indexing import _put
 from .samples import rejected, sample, values
 from .selection import where
 from .shapes import axis_of, broadcast_to, shape_of
-from .taking import check_index, take
+from .taking import check_from_zero, check_index, take
 
 
 def _places(shape: Shape, axis: int) -> tuple[Any, ...]:
@@ -105,13 +105,15 @@ def gather(x: Array, axis: int, index: Array) -> Array:
     Args:
         x: at least one axis.
         axis: the axis that the index runs along.
-        index: integers, with as many axes as `x`, along the others no longer than it. Negative ones count from the end.
+        index: integers from 0 on, with as many axes as `x`, along the others no longer than it. Negative ones are
+            refused, as in PyTorch; in `take_along_axis` they count from the end.
 
     Example:
         >>> nt.gather(np.array([[1.0, 2.0], [3.0, 4.0]]), 1, np.array([[1], [0]]))
         array([[2.],
                [3.]])
     """
+    check_from_zero("gather", index, axis, shape_of(x))
     return _gather(x, index, axis=axis)
 
 
@@ -293,7 +295,7 @@ def scatter(x: Array, axis: int, index: Array, src: Array) -> Array:
     Args:
         x: at least one axis.
         axis: the axis that the index runs along.
-        index: integers, with as many axes as `x`, along the others no longer than it.
+        index: integers from 0 on, with as many axes as `x`, along the others no longer than it.
         src: a number, or at least as long as the index along each axis.
 
     Example:
@@ -301,6 +303,7 @@ def scatter(x: Array, axis: int, index: Array, src: Array) -> Array:
         array([[0., 0., 5.],
                [6., 0., 0.]])
     """
+    check_from_zero("scatter", index, axis, shape_of(x))
     return _scatter(x, index, src, axis=axis)
 
 
@@ -346,11 +349,12 @@ def scatter_add(x: Array, axis: int, index: Array, src: Array) -> Array:
     Args:
         x: at least one axis.
         axis: the axis that the index runs along.
-        index: integers, with as many axes as `x`, along the others no longer than it.
+        index: integers from 0 on, with as many axes as `x`, along the others no longer than it.
         src: a number, or at least as long as the index along each axis.
 
     Example:
         >>> nt.scatter_add(np.zeros(3), 0, np.array([0, 2, 0]), np.array([1.0, 2.0, 3.0]))
         array([4., 0., 2.])
     """
+    check_from_zero("scatter_add", index, axis, shape_of(x))
     return _scatter_add(x, index, src, axis=axis)

@@ -11,7 +11,7 @@ from ..core import batching
 from ..core.declare import composed, linear
 from ..core.op import Op, Structure
 from ..core.terms import Terms, contraction
-from ..errors import ShapeError
+from ..errors import AxisError, ShapeError
 from ..kernels import providers
 from .arithmetic import mul
 from .contractions import tensordot
@@ -384,7 +384,9 @@ def vecdot(a: Array, b: Array, axis: int = -1) -> Array:
         array([3., 3.])
     """
     a, b = as_arrays(a, b)
-    if not a.shape or not b.shape or a.shape[axis] != b.shape[axis]:
+    if not all(-len(shape) <= axis < len(shape) for shape in (a.shape, b.shape)):
+        raise AxisError(f"vecdot: axis {axis} is out of bounds; a has shape {a.shape} and b has shape {b.shape}.")
+    if a.shape[axis] != b.shape[axis]:
         raise ShapeError(
             f"vecdot: a has shape {a.shape} and b has shape {b.shape}; axis {axis} must have one length in both."
         )

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._typing import Array, Axis, NDArray
 from ..core import batching
+from ..core.binding import as_kind
 from ..core.declare import composed, differentiable, rounded_once
 from ..core.op import Structure
 from ..dtypes import float64
@@ -261,6 +262,8 @@ def norm(x: Array, ord: Any = None, axis: Axis = None, keepdims: bool = False) -
         array([ 5., 10.])
     """
     ndim = len(np.shape(x))
+    if ord is not None and not isinstance(ord, str):
+        ord = as_kind("norm", "ord", ord, float)
     if axis is None:
         if ord is None:
             return vector_norm(x, keepdims=keepdims)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, NDArray, Shape
+from ..core.binding import plain_number
 from ..core.declare import composed, linear
 from ..core.op import Structure
 from ..core.terms import Terms, windows
@@ -304,9 +305,9 @@ def _adapt(rank: int, x: Array, output_size: Any) -> Array:
     name = f"adaptive_avg_pool{rank}d"
     shape = check_rank(name, x, rank)
     lead, size = shape[: len(shape) - rank], shape[len(shape) - rank :]
-    is_single = output_size is None or isinstance(output_size, int | np.integer)
+    is_single = not hasattr(output_size, "__iter__") or not np.ndim(output_size)
     given = (output_size,) * rank if is_single else tuple(output_size)
-    if len(given) != rank:
+    if len(given) != rank or any(out is not None and plain_number(out, int) is None for out in given):
         raise ArgumentError(
             f"{name}: output_size is {output_size!r}; it must be an integer or None, or {rank} of them."
         )

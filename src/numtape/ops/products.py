@@ -182,5 +182,9 @@ def cross(a: Array, b: Array, axisa: int = -1, axisb: int = -1, axisc: int = -1,
     if axis is not None:
         axisa = axisb = axisc = axis
     a, b = as_arrays(a, b)
+    if not a.shape or not b.shape:
+        raise ShapeError(
+            f"cross: a has shape {a.shape} and b has shape {b.shape}; both must have an axis of three elements."
+        )
     out = _cross(moved_axis(a, axisa, -1), moved_axis(b, axisb, -1))
     return moved_axis(out, -1, axisc)

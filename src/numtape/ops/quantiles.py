@@ -9,7 +9,7 @@ from .._typing import Array, Axis
 from ..core.binding import as_static
 from ..core.declare import composed
 from ..dtypes import default_dtype, is_float
-from ..errors import ArgumentError, AxisError
+from ..errors import ArgumentError, AxisError, OperandError
 from .reductions import mean
 from .samples import distinct, rejected, sample, values
 from .selection import where
@@ -81,7 +81,10 @@ def _quantile_samples(name: str, low: Any, middle: Any, many: Any, wrong: float,
 
 
 def _levels(name: str, q: Any, most: int) -> Any:
-    levels = np.asarray(as_static(name, "q", q), np.float64)
+    levels = np.asarray(as_static(name, "q", q))
+    if levels.dtype.kind not in "iu" and not is_float(levels.dtype):
+        raise OperandError(f"{name}: q is {q!r}; it must be a number between 0 and {most}, or several.")
+    levels = levels.astype(np.float64)
     if not ((levels >= 0.0) & (levels <= most)).all():
         raise ArgumentError(f"{name}: q is {q}; it lies between 0 and {most}.")
     return levels / most

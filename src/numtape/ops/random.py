@@ -9,10 +9,18 @@ import numpy as np
 from .._typing import Array, Shape
 from ..core.declare import face_of, linear
 from ..core.op import Op, Structure
-from ..core.stream import stream_of
-from ..errors import ArgumentError
+from ..core.stream import Stream, stream_of
+from ..errors import ArgumentError, OperandError
 from ..kernels import random as kernels
 from .samples import rejected, sample, values
+
+
+def stream_for(caller: str, rng: Any) -> Stream:
+    """Return the stream that the ``rng=`` of a function means; if it means none, the error names the function."""
+    try:
+        return stream_of(rng)
+    except (OperandError, ArgumentError) as error:
+        raise type(error)(f"{caller}: {str(error).removeprefix('rng: ')}") from None
 
 
 def _mask(shape: Shape, p: float, key: int, counter: int, dtype: Any) -> Any:
@@ -74,5 +82,5 @@ def dropout(x: Array, p: float = 0.5, training: bool = True, *, rng: Any = None)
     """
     if not training:
         return x
-    key, counter = stream_of(rng).take(-(-math.prod(np.shape(x)) // kernels.CHANCES_PER_WORD))
+    key, counter = stream_for("dropout", rng).take(-(-math.prod(np.shape(x)) // kernels.CHANCES_PER_WORD))
     return _dropout(x, p=p, key=key, counter=counter)

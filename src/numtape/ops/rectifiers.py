@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array
-from ..core.binding import as_static
+from ..core.binding import as_static, plain_number
 from ..core.declare import composed, elementwise
 from ..core.value import Value
 from ..dtypes import plain_array
@@ -37,10 +37,10 @@ def as_constant(name: str, argument: str, x: Array) -> Any:
 
 def as_number(name: str, argument: str, x: Any) -> Any:
     """Return a static argument that is a number; raise if it is none, or if it is tracked."""
-    x = as_static(name, argument, x)
-    if not isinstance(x, float | int | np.number) or isinstance(x, np.complexfloating):
+    number = plain_number(as_static(name, argument, x))
+    if number is None:
         raise OperandError(f"{name}: {argument} is {x!r}; it must be a number.")
-    return x
+    return number
 
 
 def slope(is_one: Array, elsewhere: float, like: Array) -> Array:

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, NDArray
+from ..core.binding import integers_of
 from ..core.declare import composed, differentiable
 from ..dtypes import float_beside
-from ..errors import ShapeError
+from ..errors import OperandError, ShapeError
 from ..kernels.sums import add_reduce, weighted_sum
 from .rectifiers import as_number
 from .samples import rejected, sample, values
@@ -142,8 +143,12 @@ def _layer_normalise(
 
 def _normalized_axes(name: str, x: Array, normalized_shape: Any, **parameters: Array) -> int:
     """Return how many axes to normalise over; raise if x or a parameter does not have them."""
-    one = isinstance(normalized_shape, int | np.integer)
-    shape = (int(normalized_shape),) if one else tuple(int(n) for n in normalized_shape)
+    shape = integers_of(normalized_shape)
+    if shape is None:
+        raise OperandError(
+            f"{name}: normalized_shape is {normalized_shape!r}; give the length of the last axis of x, or those of its "
+            "last axes, as integers."
+        )
     if not shape or x.shape[len(x.shape) - len(shape) :] != shape or len(shape) > len(x.shape):
         raise ShapeError(
             f"{name}: x has shape {x.shape} and normalized_shape is {shape}; the last axes of x must be those of "

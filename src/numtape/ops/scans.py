@@ -8,11 +8,12 @@ import numpy as np
 
 from .._typing import Array, NDArray, Shape
 from ..core import batching
-from ..core.declare import differentiable, linear
+from ..core.declare import composed, differentiable, linear
 from ..core.op import Op, Structure
-from ..errors import AxisError, ShapeError
+from ..errors import ArgumentError, AxisError, ShapeError
 from ..kernels.sums import FEW
 from .samples import rejected, sample, values
+from .shapes import shape_of
 
 
 def _along(axis: int, ndim: int, part: slice) -> tuple[slice, ...]:
@@ -87,8 +88,7 @@ def _cumsum_transpose(g: Array, x_shape: Shape, axis: int | None, reverse: bool)
     structure=Structure.LANES,
     batch=batching.along_one_axis,
     precision="widen",
-    numpy=(np.cumsum, np.cumulative_sum, np.add.accumulate),
-    also=("cumulative_sum",),
+    numpy=(np.cumsum, np.add.accumulate),
     reference=_reference(np.cumsum),
     samples=lambda: _scan_samples("cumsum"),
 )
@@ -105,6 +105,47 @@ def cumsum(x: Array, /, axis: int | None = None, *, reverse: bool = False) -> Ar
         array([1., 3., 6.])
     """
     return _accumulate(np.add, x, axis, reverse)
+
+
+def _only_axis(name: str, x: Array, axis: int | None) -> int | None:
+    """Return the axis of a scan that flattens nothing, so that it must be given where there are several."""
+    shape = shape_of(x)
+    if axis is None and len(shape) > 1:
+        raise ArgumentError(f"{name}: x has shape {shape}; with more than one axis, axis must be given.")
+    return axis
+
+
+def _cumulative_samples(name: str) -> list[Any]:
+    return [
+        sample(values(4)),
+        sample(values(4), axis=0),
+        sample(values(2, 3), axis=0),
+        sample(values(2, 3), axis=-1),
+        sample(values(2, 3, 2), axis=1),
+        sample(values(1)),
+        sample(values(0)),
+        sample(values(2, 0), axis=1),
+        rejected(
+            ArgumentError,
+            f"{name}: x has shape (2, 3); with more than one axis, axis must be given.",
+            np.ones((2, 3)),
+        ),
+    ]
+
+
+@composed(
+    numpy=np.cumulative_sum,
+    samples=lambda: _cumulative_samples("cumulative_sum"),
+)
+def cumulative_sum(x: Array, axis: int | None = None) -> Array:
+    """Return the running sum along `axis`, which may be left out of vectors only.
+
+    Example:
+        >>> nt.cumulative_sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=1)
+        array([[1., 3.],
+               [3., 7.]])
+    """
+    return cumsum(x, axis=_only_axis("cumulative_sum", x, axis))
 
 
 def _shift_samples() -> list[Any]:
@@ -297,8 +338,7 @@ def _cumprod_jvp(t: Array, x: Array, out: Array, axis: int | None, reverse: bool
     structure=Structure.LANES,
     batch=batching.along_one_axis,
     precision="widen",
-    numpy=(np.cumprod, np.cumulative_prod, np.multiply.accumulate),
-    also=("cumulative_prod",),
+    numpy=(np.cumprod, np.multiply.accumulate),
     reference=_reference(np.cumprod),
     samples=lambda: _scan_samples("cumprod"),
 )
@@ -315,3 +355,18 @@ def cumprod(x: Array, /, axis: int | None = None, *, reverse: bool = False) -> A
         array([1., 2., 6.])
     """
     return _accumulate(np.multiply, x, axis, reverse)
+
+
+@composed(
+    numpy=np.cumulative_prod,
+    samples=lambda: _cumulative_samples("cumulative_prod"),
+)
+def cumulative_prod(x: Array, axis: int | None = None) -> Array:
+    """Return the running product along `axis`, which may be left out of vectors only.
+
+    Example:
+        >>> nt.cumulative_prod(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=1)
+        array([[ 1.,  2.],
+               [ 3., 12.]])
+    """
+    return cumprod(x, axis=_only_axis("cumulative_prod", x, axis))

@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from .._typing import Array, Shape
-from ..core.binding import as_integer
+from ..core.binding import as_integer, plain_number
 from ..core.declare import composed, face_of, linear, runner
 from ..core.op import Back, Op, Structure
 from ..core.record import shortened
@@ -91,7 +91,7 @@ def axes_of(name: str, axes: Any, shape: Shape, ndim: int | None = None) -> tupl
 def as_shape(shape: tuple[Any, ...], name: str = "shape") -> Shape:
     """Return integers (the lengths of a shape, or axes) that were given as one tuple or separately."""
     try:
-        if len(shape) == 1 and not isinstance(shape[0], int | np.integer):
+        if len(shape) == 1 and (type(shape[0]) is tuple or plain_number(shape[0], int) is None):
             shape = tuple(shape[0])
         return tuple(map(as_integer, shape))
     except TypeError as error:

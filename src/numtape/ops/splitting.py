@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, Shape
+from ..core.binding import integers_of, plain_number
 from ..core.declare import composed, linear
 from ..core.op import Op, Structure
-from ..errors import ArgumentError, AxisError
+from ..errors import ArgumentError, AxisError, OperandError
 from .joining import along, concat, stack
 from .samples import rejected, sample, values
 from .shapes import axis_of, shape_of
@@ -84,9 +85,15 @@ def _even_cuts(length: int, sections: int) -> tuple[int, ...]:
 def _parts(name: str, x: Array, indices_or_sections: Any, axis: Any, is_even: bool) -> tuple[Array, ...]:
     shape = shape_of(x)
     place = axis_of(name, axis, shape)
-    if hasattr(indices_or_sections, "__iter__") and np.ndim(indices_or_sections):
-        return _cut(x, indices=tuple(int(i) for i in indices_or_sections), axis=place)
-    sections = int(indices_or_sections)
+    cuts = integers_of(indices_or_sections)
+    if cuts is None:
+        raise OperandError(
+            f"{name}: indices_or_sections is {indices_or_sections!r}; it must be a number of parts, or a list of "
+            "indices to cut at, as integers."
+        )
+    sections = plain_number(indices_or_sections, int)
+    if sections is None:
+        return _cut(x, indices=cuts, axis=place)
     if sections < 1 or (is_even and shape[place] % sections):
         hint = " evenly; array_split and chunk allow a shorter part" if sections > 0 else ""
         raise ArgumentError(

@@ -26,6 +26,7 @@ from .reductions import (
 )
 from .samples import distinct, rejected, sample, values
 from .selection import where
+from .shapes import axis_of
 
 
 def _freedom(name: str, shape: Shape, axis: Axis, ddof: float, correction: float | None) -> float:
@@ -311,7 +312,7 @@ def average(x: Array, axis: Axis = None, weights: Array | None = None, *, keepdi
     weights = in_dtype_of(x, weights)
     shape, given = np.shape(x), np.shape(weights)
     if given != shape:
-        if not isinstance(axis, int) or given != (shape[axis],):
+        if not isinstance(axis, int) or given != (shape[axis_of("average", axis, shape)],):
             raise ShapeError(
                 f"average: x has shape {shape}, axis is {axis} and weights have shape {given}; weights have the shape "
                 "of x, or the length of the one axis that is given."

@@ -10,7 +10,7 @@ from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import composed, discrete, face_of, linear
 from ..core.op import NON_DIFFERENTIABLE, Op, Structure
-from ..core.value import Value
+from ..core.value import Lifted, Value
 from ..errors import ArgumentError, AxisError, IndexingError, ShapeError
 from .indexing import add_at
 from .samples import rejected, sample, values
@@ -36,6 +36,19 @@ def check_index(name: str, index: Any, length: int, axis: Any, shape: Shape, ope
             f"{name}: index {worst} is out of bounds for axis {axis} with size {length}; {operand} has shape {shape}."
         )
     return array
+
+
+def check_from_zero(name: str, index: Any, axis: int, shape: Shape, operand: str = "x") -> None:
+    """Raise if an index has negative members, where PyTorch, whose name the function has, refuses them."""
+    if isinstance(index, Lifted):
+        return
+    array = np.asarray(index.array if isinstance(index, Value) else index)
+    if array.size and array.dtype.kind == "i" and (least := np.minimum.reduce(array, axis=None)) < 0:
+        length = shape[axis_of(name, axis, shape)]
+        raise IndexingError(
+            f"{name}: index {least} is negative; along axis {axis} of {operand}, which has shape {shape}, indices run "
+            f"from 0 to {length - 1}. Add {length} to those that count from the end."
+        )
 
 
 def _take_back(g: Array, x_shape: Shape, indices: Array, axis: int | None) -> Array:
@@ -202,7 +215,7 @@ def segment_sum(x: Array, segments: Array, count: int, axis: int = 0) -> Array:
     samples=lambda: [
         sample(values(5), 0, np.array([0, 2, 2])),
         sample(values(2, 3), 0, np.array([1, 1, 0])),
-        sample(values(2, 3), 1, np.array([2, -1])),
+        sample(values(2, 3), 1, np.array([2, 1])),
         sample(values(2, 3, 4), -1, np.array([3, 3])),
         sample(values(2, 3, 4), 1, np.array([0])),
         sample(values(3), 0, np.array([], np.intp)),
@@ -215,10 +228,18 @@ def segment_sum(x: Array, segments: Array, count: int, axis: int = 0) -> Array:
             0,
             np.array([[0, 1]]),
         ),
+        rejected(
+            IndexingError,
+            "index_select: index -1 is negative; along axis 0 of x, which has shape (3,), indices run from 0 to 2. Add "
+            "3 to those that count from the end.",
+            np.ones(3),
+            0,
+            np.array([0, -1]),
+        ),
     ],
 )
 def index_select(x: Array, axis: int, index: Array) -> Array:
-    """Return the members of `x` that `index` names along an axis.
+    """Return the members of `x` that `index`, of numbers from 0 on, names along an axis.
 
     Example:
         >>> nt.index_select(np.array([1.0, 2.0, 3.0]), 0, np.array([2, 0]))
@@ -226,6 +247,7 @@ def index_select(x: Array, axis: int, index: Array) -> Array:
     """
     if len(shape_of(index)) > 1:
         raise ShapeError(f"index_select: the index has shape {shape_of(index)}; it has one axis (take accepts more).")
+    check_from_zero("index_select", index, axis, shape_of(x))
     return take(x, reshape(index, -1) if not shape_of(index) else index, axis=axis)
 
 
@@ -313,13 +335,20 @@ def one_hot(index: Array, /, num_classes: int = -1) -> Array:
             np.array([1.0]),
             np.ones((3, 2)),
         ),
+        rejected(
+            IndexingError,
+            "embedding: index -1 is negative; along axis 0 of weight, which has shape (3, 2), indices run from 0 to 2. "
+            "Add 3 to those that count from the end.",
+            np.array([0, -1]),
+            np.ones((3, 2)),
+        ),
     ],
 )
 def embedding(index: Array, weight: Array) -> Array:
     """Return the rows of a table that an index names.
 
     Args:
-        index: integers of any shape.
+        index: integers of any shape, from 0 on.
         weight: of shape (number of rows, length of a row).
 
     Example:
@@ -332,6 +361,7 @@ def embedding(index: Array, weight: Array) -> Array:
         raise ShapeError(
             f"embedding: the weight has shape {shape_of(weight)}; it is a matrix with one row for each index."
         )
+    check_from_zero("embedding", index, 0, shape_of(weight), "weight")
     try:
         return take(weight, index, axis=0)
     except IndexingError:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, NDArray, Shape
+from ..core.binding import integers_of
 from ..core.op import Op
 from ..errors import ArgumentError, ShapeError
 from ..kernels.convolution import Ints, Pairs
@@ -19,14 +20,14 @@ AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 def per_axis(name: str, parameter: str, value: Any, rank: int, low: int) -> Ints:
     """Return a parameter given as one integer, or as one for each axis, as a tuple; none may be below `low`."""
-    given = tuple(value) if isinstance(value, Sequence | np.ndarray) else (value,) * rank
+    given = integers_of(value) or ()
     if len(given) == 1:
         given = given * rank
-    if len(given) != rank or not all(isinstance(n, int | np.integer) and n >= low for n in given):
+    if len(given) != rank or min(given) < low:
         raise ArgumentError(
             f"{name}: {parameter} is {value!r}; it must be an integer of at least {low}, or {rank} of them."
         )
-    return tuple(int(n) for n in given)
+    return given
 
 
 def check_rank(name: str, x: Array, rank: int) -> Shape:
