@@ -10,6 +10,7 @@ keeping anything, so that the least budget that would do can be named at its end
 
 import itertools
 import math
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -97,7 +98,10 @@ class Account:
             )
         planned = self.plan.get(reader.index)
         self._is_planned = bool(planned)
-        return planned.pop(0) if planned else room
+        try:
+            return planned.pop(0) if planned else room
+        except IndexError:  # Another thread, which sweeps the same graph, has taken it.
+            return room
 
     def size(self, record: Record) -> int:
         """Return the bytes that a record's output takes: none if it is a view."""
@@ -126,6 +130,8 @@ class Dropping(Scope):
 
     def __init__(self, budget: float | None = None) -> None:
         self.budget = budget
+        #: Held while a backward is planned, since that drops values and merges stretches.
+        self.planning = threading.RLock()
         self.restart()
 
     def restart(self) -> None:
@@ -309,7 +315,7 @@ class Dropping(Scope):
         """Drop what a closed stretch holds, as one block with what a strategy has dropped of it before."""
         stretch.block = self.new_block()
         for record in stretch.records:
-            if type(record.array) is Block and not record.array.is_unread:
+            if type(block := record.array) is Block and not block.is_unread:
                 stretch.block.take_over(record)
         self._drop(stretch, stretch.block)
 

@@ -68,6 +68,11 @@ def prepare(scope: Dropping, backward: Backward) -> Walk:
 
     Raise if there is none, and name the least budget that would do.
     """
+    with scope.planning:
+        return _prepare(scope, backward)
+
+
+def _prepare(scope: Dropping, backward: Backward) -> Walk:
     budget = scope.budget
     assert budget is not None
     if scope.account.shortage is not None:
