@@ -181,12 +181,7 @@ class Dropping(Scope):
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Keep what the record needs from earlier stretches, count its bytes, and drop what is to be dropped."""
         live = self.account.buffers.live
-        if self._is_view:
-            self.account.views.add(record.index)
-            self._is_view = False
-        if self._strides is not None:
-            self.account.strides[record.index] = self._strides
-            self._strides = None
+        self.take_down(record)
         self._remember(record)
         self.keep_what_rules_read(record)
         size = self.account.size(record)
@@ -201,8 +196,6 @@ class Dropping(Scope):
             return
         if self.open_begins_anew(record):
             self.close()
-        self.seconds[record] = self._elapsed
-        self._elapsed = 0.0
         note_arrays(record)
         self.keep_operands(record, operands)
         self.open.records.append(record)
@@ -215,6 +208,17 @@ class Dropping(Scope):
         self.settle_down(record)
         if self.budget is not None and (self.account.is_short or live > self.budget):
             self.make_room(record, live)
+
+    def take_down(self, record: Record) -> None:
+        """Take down how the output of a record lies in memory, and the time that its op took."""
+        if self._is_view:
+            self.account.views.add(record.index)
+            self._is_view = False
+        if self._strides is not None:
+            self.account.strides[record.index] = self._strides
+            self._strides = None
+        self.seconds[record] = self._elapsed
+        self._elapsed = 0.0
 
     def _remember(self, record: Record) -> None:
         """Know the output of a record that does not keep it as long as somebody else does."""
