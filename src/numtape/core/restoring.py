@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import HALF_DTYPES
 from .binomial import Parts, Run
 from .buffers import buffer_of
 from .context import FREED
@@ -93,8 +94,12 @@ class Restorer:
         parts: Parts | None = None
         if block.limit is not None:
             run = Run(order, wanted, block.limit.size)
-            room = block.limit.decide(reader, self._room(block.limit, reader, current))
-            parts, peak = run.cut_within(room)
+            moved, given = self._moved_bytes(reader, current)
+            room = block.limit.room() - moved
+            # What the rule gives is not there yet while records run again, and takes the place of what these let go.
+            rest = block.limit.decide(reader, room - given)
+            room = block.limit.decide(reader, room)
+            parts, peak = run.cut_within(room, room - rest)
             if peak > room:
                 block.limit.exceed(reader, peak - room)
         if parts is not None:
@@ -115,11 +120,13 @@ class Restorer:
         self._ahead.update(found)
         return found
 
-    def _room(self, limit: Limit, reader: Record, current: Any) -> float:
-        """Return the bytes that may be made again, beside the cotangents that wait, the reader's and what it gives."""
+    def _moved_bytes(self, reader: Record, current: Any) -> tuple[int, int]:
+        """Return the bytes of cotangents, and how many more these are when a rule has given its own."""
         given = {link for i, link in enumerate(reader.inputs) if type(link) is Record and reader.needs >> i & 1}
-        moved = [g for link, g in self._moved.items() if type(link) is Record and link not in given]
-        return limit.room() - _bytes_of([*moved, current]) - sum(link.nbytes for link in given)
+        waiting = {link: g for link, g in self._moved.items() if type(link) is Record}
+        now = _bytes_of([*waiting.values(), current])
+        others = _bytes_of([*(g for link, g in waiting.items() if link not in given), current])
+        return now, others + sum(map(cotangent_bytes, given)) - now
 
     def _keep_last(self, block: Block, order: list[Record], wanted: set[Record], found: Made, parts: Parts) -> None:
         """Run through all parts; keep what the last one needs, and what the others are made again of."""
@@ -172,6 +179,12 @@ def _owner(record: Record, limit: Limit) -> Any:
     while type(owner) is Record and owner.inputs and not limit.size(owner):
         owner = owner.inputs[0]
     return owner if type(owner) is Record else None
+
+
+def cotangent_bytes(record: Record) -> int:
+    """Return the bytes of the cotangent of a record's output: that of halves is carried in float32."""
+    is_half = not isinstance(record.dtype, list) and record.dtype in HALF_DTYPES
+    return record.nbytes * 2 if is_half else record.nbytes
 
 
 def _bytes_of(moved: list[Any]) -> int:
