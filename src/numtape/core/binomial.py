@@ -80,19 +80,20 @@ class Run:
         held[self._owners[is_kept]] = True
         return held
 
-    def _peak(self, is_kept: NDArray) -> float:
-        """Return the most bytes that running through takes if some outputs are kept after they were read."""
+    def _peak(self, is_kept: NDArray, after: float) -> float:
+        """Return the most bytes that running through takes if some outputs are kept, and more is needed after it."""
         held = self._held(is_kept)
         kept = np.bincount(self._last_use[held] + 1, self._sizes[held], len(self.order) + 1)
-        return float((self._passing + np.cumsum(kept)[:-1]).max(initial=0.0))
+        most = (self._passing + np.cumsum(kept)[:-1]).max(initial=0.0)
+        return float(max(most, self._sizes[held].sum() + after))
 
-    def cut_within(self, room: float) -> tuple[Parts | None, float]:
+    def cut_within(self, room: float, after: float = 0.0) -> tuple[Parts | None, float]:
         """Return how to cut the run, None if all of it is put back at once, and the bytes that it takes then.
 
         Of the ways that stay within the room, in bytes, it is the one that runs the least again; if there is none, it
-        is the one that takes the least.
+        is the one that takes the least. So many bytes as `after` are needed besides when the run is over.
         """
-        least = self._peak(self._is_wanted)
+        least = self._peak(self._is_wanted, after)
         best = 0.0 if least <= room else math.inf
         chosen: list[int] | None = None
         count = 2
@@ -103,7 +104,7 @@ class Run:
             most = slots
             while units > 1 and fewest <= most:  # Look for the largest number of states that there is room for.
                 ends = self.chosen(borders, slots)
-                peak = self._peak(self._is_kept(ends))
+                peak = self._peak(self._is_kept(ends), after)
                 cost = advances(units, slots) / units if peak <= room else math.inf
                 if (cost, peak) < (best, least):
                     best, least, chosen = cost, peak, ends

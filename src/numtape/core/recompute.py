@@ -9,7 +9,8 @@ Invariants:
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -35,42 +36,48 @@ _ROW = 8 * 1021
 
 def value(record: Record) -> Any:
     """Return the output of a record, making it and what it needs again where it is not kept. Nothing else changes."""
-    if is_at_hand(record):
-        return record.array
     absent, made = missing([record])
     return remake(absent, {record}, made)[record]
 
 
 def array_if_alive(record: Record) -> Any:
     """Return what a record has computed if it is kept, or was dropped and lives on; None otherwise."""
-    return record.array.find(record) if type(record.array) is Block else record.array
+    array = record.array  # Read once: a sweep in another thread may put it back, or drop it, at any time.
+    return array.find(record) if type(array) is Block else array
 
 
 def is_at_hand(record: Record) -> bool:
     """Say whether a record's array is kept and still holds what the record computed."""
-    return record.is_kept and _is_unwritten(record)
+    return record.is_kept and is_unwritten(record)
 
 
-def _is_unwritten(record: Record) -> bool:
+def is_unwritten(record: Record) -> bool:
+    """Say whether nobody has written to a record's output since it was made."""
     return record.version is None or record.version[0].count == record.version[1]
 
 
-def missing(targets: Iterable[Record]) -> tuple[list[Record], Made]:
-    """Return the records to run again so that the targets are made, oldest first, and what was dropped and lives on."""
+def missing(targets: Iterable[Record], own: Mapping[Record, Any] = MappingProxyType({})) -> tuple[list[Record], Made]:
+    """Return the records to run again so that the targets are made, oldest first, and what they are made of.
+
+    That is what a sweep has as its `own`, what is kept, and what was dropped and lives on. It is held from here on:
+    what other sweeps have put back, they may drop before it is read.
+    """
     absent: set[Record] = set()
-    alive: Made = {}
+    found: Made = {}
     stack = list(targets)
     while stack:
         record = stack.pop()
-        if record in absent or record in alive or is_at_hand(record):
+        if record in absent or record in found:
             continue
-        array = array_if_alive(record)
-        if array is not None and _is_unwritten(record):
-            alive[record] = array
+        array = own.get(record)
+        if array is None:
+            array = array_if_alive(record)
+        if array is not None and is_unwritten(record):
+            found[record] = array
         else:
             absent.add(record)
             stack.extend(link for link in record.inputs if type(link) is Record)
-    return sorted(absent, key=lambda record: record.index), alive
+    return sorted(absent, key=lambda record: record.index), found
 
 
 def remake(

@@ -10,6 +10,7 @@ keeping anything, so that the least budget that would do can be named at its end
 
 import itertools
 import math
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,7 @@ from ..core.apply import PICK
 from ..core.buffers import Buffers, buffer_of
 from ..core.context import Scope
 from ..core.op import Op, Structure
-from ..core.recompute import drop, note_arrays
+from ..core.recompute import drop, missing, note_arrays
 from ..core.record import Block, Record, warn_user
 from ..errors import MemoryBudgetError
 from .checkpoint import pin
@@ -78,11 +79,6 @@ class Account:
         self._is_planned = False
         self._has_exceeded = False
 
-    @property
-    def is_short(self) -> bool:
-        """Whether the budget, if there is one, might not hold another output as large as the largest."""
-        return self.budget is not None and self.buffers.live > self.budget - self.largest
-
     def room(self) -> float:
         """Return how many bytes more may be held."""
         assert self.budget is not None
@@ -97,7 +93,10 @@ class Account:
             )
         planned = self.plan.get(reader.index)
         self._is_planned = bool(planned)
-        return planned.pop(0) if planned else room
+        try:
+            return planned.pop(0) if planned else room
+        except IndexError:  # Another thread, which sweeps the same graph, has taken it.
+            return room
 
     def size(self, record: Record) -> int:
         """Return the bytes that a record's output takes: none if it is a view."""
@@ -126,6 +125,8 @@ class Dropping(Scope):
 
     def __init__(self, budget: float | None = None) -> None:
         self.budget = budget
+        #: Held while a backward is planned, since that drops values and merges stretches.
+        self.planning = threading.RLock()
         self.restart()
 
     def restart(self) -> None:
@@ -159,7 +160,9 @@ class Dropping(Scope):
         """Take the time of an op, for the plan's prediction; make room for what it is known to give."""
         if self.budget is not None:
             self._foreseen = _foresee(op, arrays, params)
-            while self.account.room() < self._foreseen and self.thin():
+            # Only now: what may be needed later is no reason to drop, and may turn out to be less.
+            needed = self._foreseen or self.account.largest
+            while self.account.room() < needed and self.thin():
                 pass
         start = time.perf_counter()
         out = compute(op, arrays, params)
@@ -175,12 +178,7 @@ class Dropping(Scope):
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Keep what the record needs from earlier stretches, count its bytes, and drop what is to be dropped."""
         live = self.account.buffers.live
-        if self._is_view:
-            self.account.views.add(record.index)
-            self._is_view = False
-        if self._strides is not None:
-            self.account.strides[record.index] = self._strides
-            self._strides = None
+        self.take_down(record)
         self._remember(record)
         self.keep_what_rules_read(record)
         size = self.account.size(record)
@@ -195,8 +193,6 @@ class Dropping(Scope):
             return
         if self.open_begins_anew(record):
             self.close()
-        self.seconds[record] = self._elapsed
-        self._elapsed = 0.0
         note_arrays(record)
         self.keep_operands(record, operands)
         self.open.records.append(record)
@@ -207,8 +203,19 @@ class Dropping(Scope):
                 self._last_use[link] = self.open.end
         self.open.nbytes += self._newly_kept(record)
         self.settle_down(record)
-        if self.budget is not None and (self.account.is_short or live > self.budget):
+        if self.budget is not None and live > self.budget:
             self.make_room(record, live)
+
+    def take_down(self, record: Record) -> None:
+        """Take down how the output of a record lies in memory, and the time that its op took."""
+        if self._is_view:
+            self.account.views.add(record.index)
+            self._is_view = False
+        if self._strides is not None:
+            self.account.strides[record.index] = self._strides
+            self._strides = None
+        self.seconds[record] = self._elapsed
+        self._elapsed = 0.0
 
     def _remember(self, record: Record) -> None:
         """Know the output of a record that does not keep it as long as somebody else does."""
@@ -244,6 +251,13 @@ class Dropping(Scope):
         """Let go of values that were pinned."""
         for link in pins:
             link.array = self.pinned.pop(link)
+
+    def idle_pins(self) -> list[Record]:
+        """Return the pinned values of which nothing is made again as long as no more is dropped."""
+        records = [record for stretch in (*self.stretches, self.open) for record in stretch.records]
+        dropped = [record for record in records if type(block := record.array) is Block and not block.is_unread]
+        used = missing(dropped)[1]
+        return [link for link in self.pinned if link not in used]
 
     def keep_what_rules_read(self, record: Record) -> None:
         """Take what the rules of a record read for kept, whether it was pinned before or not."""
@@ -309,7 +323,7 @@ class Dropping(Scope):
         """Drop what a closed stretch holds, as one block with what a strategy has dropped of it before."""
         stretch.block = self.new_block()
         for record in stretch.records:
-            if type(record.array) is Block and not record.array.is_unread:
+            if type(block := record.array) is Block and not block.is_unread:
                 stretch.block.take_over(record)
         self._drop(stretch, stretch.block)
 
@@ -330,7 +344,7 @@ class Dropping(Scope):
     def make_room(self, record: Record, before: int) -> None:
         """Drop until the budget is met; keep nothing more if it cannot be, or if the op itself has exceeded it."""
         assert self.budget is not None
-        while self.account.is_short and self.thin():
+        while self.account.room() < 0 and self.thin():
             pass
         live = self.account.buffers.live
         if live > self.budget:
@@ -353,16 +367,24 @@ class Dropping(Scope):
 
 
 def _foresee(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> int:
-    """Return the bytes that an op will give, where that is known before: if it is elementwise, joins, or says so."""
+    """Return the bytes that an op will give, where that is known before: if it is elementwise, joins, or says so.
+
+    Reductions say it by their parameters.
+    """
     given = [array for array in arrays if isinstance(array, np.ndarray)]
     if op.is_variadic and op.facts.structure is Structure.MOVES:
         return sum(array.nbytes for array in given)
     itemsize = max((array.itemsize for array in given), default=0)
+    if isinstance(params.get("dtype"), np.dtype):
+        itemsize = params["dtype"].itemsize
     try:
         if op.is_elementwise and given:
             return np.broadcast(*given).size * itemsize
         if op.facts.size is not None:
             return op.facts.size(*map(np.shape, arrays), **params) * itemsize
+        if "keepdims" in params and "axis" in params and len(given) == 1:
+            axes = range(given[0].ndim) if params["axis"] is None else np.atleast_1d(params["axis"]).tolist()
+            return int(given[0].nbytes // max(1, math.prod(given[0].shape[axis] for axis in axes)))
     except (ValueError, IndexError):  # The operands do not fit, and the op will say so.
         pass
     return 0

@@ -1,5 +1,6 @@
 """Plan a backward over a checkpointed graph: see what it will hold, and drop more until that stays within a budget."""
 
+import itertools
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -46,7 +47,7 @@ _FEWEST_WALKS, _MOST_WALKS, _PASSED = 10, 40, 40_000
 #: What exceeds a budget by less than this is looked at once more.
 _NEAR = 1.05
 #: The shares of a budget that are tried where the whole of it is exceeded.
-_SHARES = (0.95, 0.85, 0.75, 0.65, 0.5)
+_SHARES = (1.0, 0.95, 0.85, 0.75, 0.65, 0.5)
 
 
 def plan(scope: Dropping, backward: Backward) -> Plan:
@@ -68,6 +69,11 @@ def prepare(scope: Dropping, backward: Backward) -> Walk:
 
     Raise if there is none, and name the least budget that would do.
     """
+    with scope.planning:
+        return _prepare(scope, backward)
+
+
+def _prepare(scope: Dropping, backward: Backward) -> Walk:
     budget = scope.budget
     assert budget is not None
     if scope.account.shortage is not None:
@@ -79,11 +85,16 @@ def prepare(scope: Dropping, backward: Backward) -> Walk:
         )
     most = budget * _TOLERANCE
     walk = Walk(scope, backward, budget, most).run()
+    if walk.peak > most and (idle := scope.idle_pins()):
+        excess = Walk(scope, backward, budget).run().peak - most
+        if sum(map(scope.account.size, idle)) >= excess:  # So that nothing need be made again.
+            scope.unpin(idle)
+            walk = Walk(scope, backward, budget, most).run()
     while walk.peak > most and scope.thin():
         walk = Walk(scope, backward, budget, most).run()
-    for share in _SHARES:
+    for share, is_tight in itertools.product(_SHARES, (True, False)):
         if walk.peak > most:  # Not all that a backward holds can be told before: aim lower.
-            walk = Walk(scope, backward, budget * share, most).run()
+            walk = Walk(scope, backward, budget * share, most, is_tight).run()
     if walk.peak > most:
         walk = _least_walk(scope, backward)
     if most < walk.peak < most * _NEAR:  # As may be for a budget that was named where other values were kept.
@@ -108,10 +119,11 @@ def _least_walk(scope: Dropping, backward: Backward, finer: int = 1) -> Walk:
     budget = float(least.peak)
     for _ in range(finer * max(_FEWEST_WALKS, min(_MOST_WALKS, _PASSED // len(backward.records)))):
         budget *= _STEP ** (1 / finer)
-        most = least.peak * 0.99
-        walk = Walk(scope, backward, budget, most).run()
-        if walk.peak <= most:  # Otherwise it was given up there, and would have taken more.
-            least = walk
+        for is_tight in (False, True):
+            most = least.peak * 0.99
+            walk = Walk(scope, backward, budget, most, is_tight).run()
+            if walk.peak <= most:  # Otherwise it was given up there, and would have taken more.
+                least = walk
     return least
 
 

@@ -10,6 +10,14 @@ from ..core.value import Value
 from .dropping import Dropping
 
 
+class Keeping(Dropping):
+    """Keep everything, and count it, so that a plan knows what else is held: constants that ops have made above all."""
+
+    def on_record(self, record: Record, operands: Sequence[Any]) -> None:
+        """Take down what a plan asks for."""
+        self.take_down(record)
+
+
 class Blocks(Dropping):
     """Keep every n-th record: the strategy BLOCK. A stretch that needs no less from before than it holds is kept."""
 
@@ -185,8 +193,8 @@ def _itemsize(record: Record) -> int:
     return int(dtype.itemsize)
 
 
-def dropping(config: CheckpointConfig) -> Dropping | None:
-    """Return the scope that does what a configuration says; None if it keeps everything."""
+def dropping(config: CheckpointConfig) -> Dropping:
+    """Return the scope that does what a configuration says."""
     budget = None if config.memory_budget_mb is None else config.memory_budget_mb * 2**20
     match config.strategy:
         case CheckpointStrategy.BLOCK if config.checkpoint_every_n > 1:
@@ -195,4 +203,4 @@ def dropping(config: CheckpointConfig) -> Dropping | None:
             return Full(budget)
         case CheckpointStrategy.SELECTIVE:
             return Selective(config.min_compute_cost, config.checkpoint_every_n, budget)
-    return None if budget is None else Dropping(budget)
+    return Keeping() if budget is None else Dropping(budget)

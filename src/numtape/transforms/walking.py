@@ -17,10 +17,9 @@ from ..core.op import Back, Reads, Rule, same, shape_of
 from ..core.reader import Reader
 from ..core.recompute import Made, array_if_alive, remake
 from ..core.record import Block, Record
-from ..core.restoring import Restorer
+from ..core.restoring import Restorer, cotangent_bytes
 from ..core.reverse import KEPT
 from ..core.value import Value
-from ..dtypes import HALF_DTYPES
 from .dropping import Dropping
 from .layouts import Memory, Strides, computed, in_rows, reshaped, strides_of
 
@@ -74,8 +73,7 @@ class _Cotangent(_Buffer):
         self.strides: Strides = in_rows(() if isinstance(record.shape, list) else record.shape)
         if strides is not None:
             self.strides = strides
-        is_half = not isinstance(record.dtype, list) and record.dtype in HALF_DTYPES
-        super().__init__(count, record.nbytes * 2 if is_half else record.nbytes)  # Halves are carried in float32.
+        super().__init__(count, cotangent_bytes(record))
         self._is_moved = True
         count.moved += self.nbytes
 
@@ -122,13 +120,18 @@ class Walk:
         backward: the backward.
         budget: what it may use; it takes more where it cannot do with less. None for no bound.
         most: the walk ends where more than this is held.
+        is_tight: records run again in what is left beside the cotangent that their reader gives later. With less room
+            they keep less on the way, which may turn out to be better.
     """
 
-    def __init__(self, scope: Dropping, backward: Backward, budget: float | None, most: float = math.inf) -> None:
+    def __init__(
+        self, scope: Dropping, backward: Backward, budget: float | None, most: float = math.inf, is_tight: bool = False
+    ) -> None:
         self.scope = scope
         self.backward = backward
         self.budget = budget
         self.most = most
+        self.is_tight = is_tight
         self.count = _Count()
         self.recomputed = 0
         self.seconds = 0.0
@@ -175,8 +178,11 @@ class Walk:
         return self.budget - (self.count.live - self.count.moved)
 
     def decide(self, reader: Record, room: float) -> float:
-        """Note how much is used."""
-        self.decisions.setdefault(reader.index, []).append(room)
+        """Note how much is used: of what is left for a reader's cotangent first, then while records run again."""
+        decided = self.decisions.setdefault(reader.index, [])
+        if self.is_tight and len(decided) % 2:
+            room = decided[-1]
+        decided.append(room)
         return room
 
     def size(self, record: Record) -> int:
