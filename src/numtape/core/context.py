@@ -198,7 +198,7 @@ class Thread:
 class Entry:
     """A block that was entered."""
 
-    __slots__ = ("is_lost", "note", "owner")
+    __slots__ = ("changed", "is_lost", "note", "owner")
 
     #: What the block is of; None outside of all blocks.
     owner: "entered | None"
@@ -206,6 +206,8 @@ class Entry:
     is_lost: bool
     #: What its owner wants to know when it is left.
     note: Any
+    #: The fields of the state that were changed for it, or in it.
+    changed: Iterable[str]
 
 
 class State:
@@ -242,6 +244,7 @@ class State:
         self.entry = Entry()
         self.entry.owner = None
         self.entry.is_lost = False
+        self.entry.changed = ()
 
     def copied(self, outer: "State | None", entry: Entry) -> "State":
         """Return one like this, made by a block that was entered in another one. It may change until others see it."""
@@ -258,25 +261,20 @@ class State:
         state.transforms = self.transforms
         return state
 
-    def outlasting(self, left: "State", outer: "State") -> "State":
-        """Return one for a block that goes on after the one around it, whose state was `left`, has ended.
-
-        What it has not changed itself is as outside.
-        """
-        state = self.copied(outer, self.entry)
-        for name in _AMBIENT:
-            if getattr(self, name) is getattr(left, name):
-                setattr(state, name, getattr(outer, name))
+    def outlasting(self, outer: "State") -> "State":
+        """Return one for a block that goes on after the one around it has ended: what it did not change is as outside."""
+        state = outer.copied(outer, self.entry)
+        for name in self.entry.changed:
+            setattr(state, name, getattr(self, name))
         return state
 
     def change(self, changes: dict[str, Any]) -> None:
         """Set fields by their names."""
+        self.entry.changed = {*self.entry.changed, *changes}
         for name, value in changes.items():
             setattr(self, name, value)
 
 
-#: What blocks change.
-_AMBIENT = ("context", "grad", "observers", "scopes", "tapes", "transforms", "watch_all")
 _STATE: ContextVar[State | None] = ContextVar("numtape_state", default=None)
 _BASE = threading.local()
 
@@ -326,8 +324,7 @@ def _left(state: State, entry: Entry) -> State:
         return state
     outside = place.outer
     for each in reversed(inside):
-        outside = each.outlasting(place, outside)
-        place = each
+        outside = each.outlasting(outside)
     return outside
 
 
@@ -338,6 +335,7 @@ def inside(outer: State, owner: "entered | None" = None) -> State:
     entry = Entry()
     entry.owner = owner
     entry.is_lost = False
+    entry.changed = ()
     return outer.copied(outer, entry)
 
 

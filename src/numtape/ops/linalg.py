@@ -95,7 +95,9 @@ def _stays(s: Array, /, *, rtol: Any) -> Array:
 
 
 @face_of(_pinv)
-def pinv(x: Array, rcond: float | None = None, hermitian: bool = False, rtol: float | None = None) -> Array:
+def pinv(
+    x: Array, rcond: Array | float | None = None, hermitian: bool = False, rtol: Array | float | None = None
+) -> Array:
     """Return the Moore-Penrose pseudoinverses of matrices.
 
     The derivative is that along changes of `x` that keep its rank. Where `rtol` cuts singular values off that are not
