@@ -262,7 +262,7 @@ class State:
         return state
 
     def outlasting(self, outer: "State") -> "State":
-        """Return one for a block that goes on after the one around it has ended: what it did not change is as outside."""
+        """Return one for a block that outlasts the one around it: what it has not changed itself is as outside."""
         state = outer.copied(outer, self.entry)
         for name in self.entry.changed:
             setattr(state, name, getattr(self, name))
