@@ -91,7 +91,7 @@ REFUSED = [
         OperandError,
         "percentile: q is '30'; it must be a number between 0 and 100, or several.",
     ),
-    (lambda: nt.pinv(X, "a"), OperandError, "pinv: rcond is 'a'; it must be a number."),
+    (lambda: nt.pinv(X, "a"), OperandError, "pinv: rcond is 'a'; it must be a number, or one for each matrix."),
     (lambda: nt.norm(X, np.array([1, 2])), OperandError, "norm: ord is an array of shape (2,); it must be a number."),
     (lambda: nt.exp(X, ()), OperandError, "exp: out is a tuple of 0; give one tensor or array to write to."),
     (

@@ -114,6 +114,8 @@ def pinv(
         array([[0.5, 0. ]])
     """
     rtol = rcond if rtol is None else rtol
+    if np.asarray(0.0 if rtol is None else array_of(rtol)).dtype.kind not in "biuf":
+        raise OperandError(f"pinv: rcond is {rtol!r}; it must be a number, or one for each matrix.")
     if rtol is None or not isinstance(x, Value) or not _cuts_off(array_of(x), rtol):
         return _pinv(x, rtol=rtol)
     u, s, vh = svd(x)
