@@ -247,3 +247,45 @@ def test_the_state_is_as_before_after_an_error():
     np.testing.assert_array_equal(nt.grad(rosenbrock)(DATA), nt.grad(rosenbrock)(DATA.copy()))
     assert nt.is_grad_enabled()
     assert not (nt.tensor(DATA) * 2.0).requires_grad
+
+
+@pytest.mark.parametrize("argnums", [0, (0,)])
+def test_a_block_from_outside_that_ends_inside_takes_nothing_of_the_transform(argnums):
+    def batches():
+        with nt.no_grad():
+            yield 1
+
+    def loss(x):
+        next(data, None)  # It ends here, and leaves its block.
+        return (x**3).sum()
+
+    with nt.no_grad():
+        data = batches()
+        next(data)
+        gradient = nt.grad(loss, argnums=argnums)(DATA)
+        data = batches()
+        next(data)
+        assert nt.jvp(loss, DATA, np.ones(6))[1] == pytest.approx((3 * DATA**2).sum())
+    np.testing.assert_allclose(gradient if argnums == 0 else gradient[0], 3 * DATA**2)
+    assert nt.is_grad_enabled()
+
+
+@pytest.mark.parametrize("argnums", [0, (0,)])
+def test_what_others_hold_is_copied(argnums):
+    kept = np.full(6, 7.0)
+    seen = []
+
+    @nt.custom_gradient
+    def ruled(x):
+        return x * x, lambda g: kept
+
+    def hooked(x):
+        x.register_hook(seen.append)
+        return (x * x).sum()
+
+    for function in (lambda x: ruled(x).sum(), hooked):
+        gradient = nt.grad(function, argnums=argnums)(DATA)
+        gradient = gradient if argnums == 0 else gradient[0]
+        gradient *= 100.0
+    np.testing.assert_array_equal(kept, 7.0)
+    np.testing.assert_array_equal(seen[0].numpy(), 2 * DATA)

@@ -172,3 +172,24 @@ def test_a_padding_row_may_be_a_narrow_integer():
     layer = nt.nn.Embedding(np.uint8(200), np.uint8(100), padding_idx=np.int8(-1))
     assert layer.padding_idx == 199
     assert nt.nn.functional.embedding(nt.tensor([1]), layer.weight, np.int8(-1)).shape == (1, 100)
+
+
+@pytest.mark.parametrize("number", [np.longdouble(0.25), np.array(0.25, ">f8"), np.array(0.25, "<f4")])
+def test_numbers_of_any_float_type_are_taken(number):
+    x = nt.tensor([1.0, -2.0, 3.0, 4.0], requires_grad=True)
+    assert nt.leaky_relu(x, number).tolist() == nt.leaky_relu(x, 0.25).tolist()
+    assert np.quantile(x, number).item() == np.quantile(x, 0.25).item()
+    assert nt.linspace(number, 1, 3).tolist() == nt.linspace(0.25, 1, 3).tolist()
+
+
+def test_a_number_of_parts_may_be_a_float_that_is_whole():
+    assert len(np.split(nt.ones(4), 2.0)) == len(np.array_split(nt.ones(4), 2.0)) == 2
+
+
+def test_errors_of_a_users_code_are_left_alone():
+    class Lazy:
+        def __array__(self, dtype=None, copy=None):
+            raise ZeroDivisionError("in the user's code")
+
+    with pytest.raises(ZeroDivisionError, match="in the user's code"):
+        nt.tensor(Lazy())

@@ -13,7 +13,7 @@ from .core.context import State, call_in, current, inside, peek
 from .core.gradients import as_tensor, link_of
 from .core.graph import Graph, begins_tracked, graph_of, is_moving
 from .core.record import Record, describe_site, next_index, note
-from .core.reverse import own_array
+from .core.reverse import PASSED_ON, own_array
 from .core.tape import RecordingTape
 from .core.value import LEAF, Extras, Lifted, Value, array_of, single_array, wrap
 from .core.write import version_of
@@ -288,7 +288,7 @@ def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> li
             continue
         if isinstance(found[link], Value):
             found[link] = array_of(found[link])
-        array = own_array(found.pop(link), source.array)
+        array = own_array(found.pop(link), source.array, PASSED_ON)
         results.append(array if isinstance(leaf, _ARRAYS) else array.item())
     return results
 
@@ -297,6 +297,8 @@ def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> li
 _Exit = tuple[CodeType, int, str] | None
 
 
+#: What a transform changes for the function that it calls.
+_CHANGED = ("grad", "tapes", "transforms")
 #: The calls of transforms that are running, in any thread, by their ids.
 running: set[int] = set()
 
@@ -316,6 +318,7 @@ def run(
 ) -> tuple[Any, _Exit]:
     """Call a function; also return where it last turned a tracked tensor into a plain number, if it did."""
     inner = inside(peek() or current())
+    inner.entry.changed = _CHANGED
     inner.transforms += 1
     inner.grad = True
     if tape is not None:

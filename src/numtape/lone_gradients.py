@@ -13,7 +13,7 @@ from .arguments import Arguments, running
 from .core.context import State, Target
 from .core.graph import begins_alone, graph_of
 from .core.record import Record
-from .core.reverse import own_array, reverse
+from .core.reverse import PASSED_ON, own_array, reverse
 from .dtypes import float32, float64
 
 _ndarray = np.ndarray
@@ -46,6 +46,6 @@ def gradient_alone(inputs: Arguments, out: Any, state: State) -> NDArray | None:
     seed = np.array(1.0, record.dtype)
     found = reverse([(record, seed)], (source,), graph=graph, way=(None, {source}))
     array = source.array
-    gradient = own_array(found.pop(source), array) if source in found else np.zeros(array.shape, array.dtype)
+    gradient = own_array(found.pop(source), array, PASSED_ON) if source in found else np.zeros(array.shape, array.dtype)
     inputs.release()
     return gradient

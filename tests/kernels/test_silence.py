@@ -47,3 +47,13 @@ def test_threads_have_their_own():
 def test_where_the_variable_is_not_found_np_errstate_does_it(monkeypatch):
     monkeypatch.setattr(np, "errstate", lambda **kinds: contextlib.nullcontext())
     assert silence._find() is None
+
+
+def test_settings_of_others_are_kept():
+    seen = []
+    with np.errstate(call=lambda *given: seen.append(given)):
+        with silent(), np.errstate(divide="call"):
+            np.ones(1) / np.zeros(1)
+        assert len(seen) == 1
+    with silent():
+        assert type(silent()) is silence._Silent

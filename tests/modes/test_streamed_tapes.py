@@ -174,3 +174,13 @@ def test_inputs_that_are_not_connected_do_not_count_in_the_price_of_a_mixed_swee
     nt.jacobian(lambda a: matrix.T @ nt.tanh(matrix @ a), scheduler=scheduler)(np.ones(200))
     assert with_others.mode is scheduler.last_decision.mode is nt.SchedulingStrategy.MIXED
     assert with_others.chosen.multiply_adds == scheduler.last_decision.chosen.multiply_adds
+
+
+def test_a_tape_that_was_left_does_not_make_gradients_of_another_tracked():
+    x, y = nt.tensor(2.0), nt.tensor(3.0)
+    with nt.GradientTape() as first, nt.GradientTape() as second:
+        first.watch(x)
+        second.watch(x, y)
+        product = x * y
+    assert not first.gradient(product, x).requires_grad
+    assert [slope.item() for slope in second.gradient(product, [x, y])] == [3.0, 2.0]

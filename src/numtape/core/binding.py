@@ -133,7 +133,8 @@ def plain_number(value: Any, kind: type = float) -> Any:
     if getattr(value, "shape", None) == () and isinstance(getattr(value, "dtype", None), np.dtype):
         if value.dtype.kind in "iu":
             return int(value)
-        return float(value) if kind is float and value.dtype in FLOAT_DTYPES else None
+        is_float = value.dtype.kind == "f" or value.dtype in FLOAT_DTYPES
+        return float(value) if kind is float and is_float else None
     return float(value) if kind is float and isinstance(value, Real) else None
 
 
@@ -221,7 +222,7 @@ def with_spellings(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except _BARE as error:
-            if isinstance(error, NumtapeError):
+            if isinstance(error, NumtapeError) or _is_of_users(error):
                 raise
             raise _named(title, function, args, kwargs, error) from error
 
@@ -237,11 +238,25 @@ def naming_arguments(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except _BARE as error:
-            if isinstance(error, NumtapeError):
+            if isinstance(error, NumtapeError) or _is_of_users(error):
                 raise
             raise _named(title, function, args, kwargs, error) from error
 
     return face
+
+
+#: Whose errors are about what a function of ours was given: ours, and NumPy's.
+_OWN_FOLDERS = (__file__.rpartition("core")[0], np.__file__.rpartition("__init__")[0])
+
+
+def _is_of_users(error: BaseException) -> bool:
+    """Say whether an error came by way of a user's code, such as the ``__array__`` of an operand."""
+    trace = error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OWN_FOLDERS):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _arguments(function: Callable[..., Any]) -> frozenset[str]:

@@ -65,6 +65,8 @@ KEPT = _count_kept({0: object()})
 #: If its giver's variable, or nothing but our argument, holds it. A giver that goes on to use its variable must not
 #: rely on this count: where arguments borrow, it is the same for every depth of calls.
 _EXCLUSIVE = _count_passed()
+#: The same if nothing but our argument can hold it, since the giver has no variable.
+PASSED_ON = _count_given(object())
 
 
 def reverse(
@@ -432,17 +434,17 @@ def deliver(value: Value, cotangent: Any, is_unscaled: bool = False) -> None:
                 extras.grad = wrap(value.plain, own_array(total + cotangent, like))
 
 
-def own_array(array: Any, like: Any) -> NDArray:
+def own_array(array: Any, like: Any, most: int = _EXCLUSIVE) -> NDArray:
     """Return `array` in the dtype of `like`, as memory that nobody else holds; copied only if need be.
 
-    A caller passes ``found.pop(link)`` on, and keeps no variable of its own.
+    A caller that passes ``found.pop(link)`` on, and has no variable of its own, says so by `PASSED_ON`.
     """
     if (
         type(array) is _ndarray
         and array.dtype == like.dtype
         and array.base is None
         and array.flags.carray  # Contiguous and writable.
-        and _getrefcount(array) <= _EXCLUSIVE
+        and _getrefcount(array) <= most
     ):
         return array
     if array.dtype == like.dtype:

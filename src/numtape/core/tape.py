@@ -1,5 +1,6 @@
 """What a tape is to the engine: a list of the records made while it is active, and the tensors that it watches."""
 
+import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ class RecordingTape:
     def watch(self, value: Value) -> None:
         """Make a tensor a source until this tape ends."""
         _watch(self.watched, value)
-        _watching[id(self)] = weakref.ref(self)
+        _watching[id(self)] = (weakref.ref(self), threading.get_ident())
 
     def watch_on_use(self, value: Value) -> None:
         """Make a tensor a source until this tape starts anew or ends."""
@@ -100,13 +101,15 @@ class RecordingTape:
         self.unwatch()
 
 
-#: The tapes that watch something because they were told to, by their ids, whether they are entered or not.
-_watching: dict[int, "weakref.ref[RecordingTape]"] = {}
+#: The tapes that watch something because they were told to, by their ids, and the threads that told them.
+_watching: dict[int, "tuple[weakref.ref[RecordingTape], int]"] = {}
 
 
 def watched_by_others(own: RecordingTape) -> list[Value]:
-    """Return the tensors that other tapes than one's own were told to watch."""
-    others = [tape for reference in list(_watching.values()) if (tape := reference()) is not None and tape is not own]
+    """Return the tensors that other tapes were told to watch in this thread; not those of tapes that were left."""
+    thread = threading.get_ident()
+    tapes = [reference() for reference, ident in list(_watching.values()) if ident == thread]
+    others = [tape for tape in tapes if tape is not None and tape is not own and not tape.is_ended]
     return [value for tape in others for value, _ in list(tape.watched.values())]
 
 

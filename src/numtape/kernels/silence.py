@@ -1,8 +1,7 @@
 """Let NumPy say nothing of overflow, division by zero and the like: ``np.errstate(all="ignore")``, in less time.
 
 np.errstate works out the state that it enters each time. That state is the value of a context variable; which one, and
-what value, is found once, by a look at what np.errstate changes. Other settings, such as the size of NumPy's buffers,
-are its defaults inside.
+what value, is found once, by a look at what np.errstate changes. It is used where nobody has changed NumPy's settings.
 """
 
 from contextvars import ContextVar, Token, copy_context
@@ -38,9 +37,11 @@ _VARIABLE: ContextVar[Any]
 _found = _find()
 if _found is not None:
     _VARIABLE, _VALUE = _found
-    silent: Any = _Silent
-else:  # Another NumPy keeps its state elsewhere.
 
-    def silent() -> Any:
-        """Return a block in which NumPy says nothing."""
+
+def silent() -> Any:
+    """Return a block in which NumPy says nothing."""
+    # Where somebody has settings of his own, such as a function to call, np.errstate keeps them.
+    if _found is None or _VARIABLE.get(_VALUE) is not _VALUE:
         return np.errstate(all="ignore")
+    return _Silent()

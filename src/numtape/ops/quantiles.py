@@ -82,7 +82,7 @@ def _quantile_samples(name: str, low: Any, middle: Any, many: Any, wrong: float,
 
 def _levels(name: str, q: Any, most: int) -> Any:
     levels = np.asarray(as_static(name, "q", q))
-    if levels.dtype.kind not in "iu" and not is_float(levels.dtype):
+    if levels.dtype.kind not in "iuf" and not is_float(levels.dtype):
         raise OperandError(f"{name}: q is {q!r}; it must be a number between 0 and {most}, or several.")
     levels = levels.astype(np.float64)
     if not ((levels >= 0.0) & (levels <= most)).all():

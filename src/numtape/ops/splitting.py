@@ -85,6 +85,8 @@ def _even_cuts(length: int, sections: int) -> tuple[int, ...]:
 def _parts(name: str, x: Array, indices_or_sections: Any, axis: Any, is_even: bool) -> tuple[Array, ...]:
     shape = shape_of(x)
     place = axis_of(name, axis, shape)
+    if isinstance(indices_or_sections, float) and indices_or_sections.is_integer():
+        indices_or_sections = int(indices_or_sections)  # As NumPy has it.
     cuts = integers_of(indices_or_sections)
     if cuts is None:
         raise OperandError(
