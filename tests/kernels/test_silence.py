@@ -55,5 +55,13 @@ def test_settings_of_others_are_kept():
         with silent(), np.errstate(divide="call"):
             np.ones(1) / np.zeros(1)
         assert len(seen) == 1
-    with silent():
-        assert type(silent()) is silence._Silent
+
+
+def test_a_state_that_stays_is_worked_out_once(monkeypatch):
+    with np.errstate(over="raise"):
+        with silent():
+            pass
+        monkeypatch.setattr(np, "errstate", lambda **kinds: pytest.fail("it was worked out again"))
+        with silent():
+            assert set(np.geterr().values()) == {"ignore"}
+        assert np.geterr()["over"] == "raise"

@@ -1,7 +1,7 @@
 """Let NumPy say nothing of overflow, division by zero and the like: ``np.errstate(all="ignore")``, in less time.
 
-np.errstate works out the state that it enters each time. That state is the value of a context variable; which one, and
-what value, is found once, by a look at what np.errstate changes. It is used where nobody has changed NumPy's settings.
+np.errstate works out the state that it enters each time. That state is the value of a context variable, which is found
+by a look at what np.errstate changes. For each value that is met, the one that np.errstate makes of it is kept.
 """
 
 from contextvars import ContextVar, Token, copy_context
@@ -10,38 +10,50 @@ from typing import Any
 import numpy as np
 
 
-def _find() -> tuple[ContextVar[Any], Any] | None:
-    """Return the variable that np.errstate changes, and its value when nothing is said; None if there is not one."""
+def _find() -> ContextVar[Any] | None:
+    """Return the variable that np.errstate changes; None if there is not one."""
     before = copy_context()
     with np.errstate(all="ignore"):
         inside = copy_context()
-    changed = [(variable, value) for variable, value in inside.items() if before.get(variable) is not value]
+    changed = [variable for variable, value in inside.items() if before.get(variable) is not value]
     return changed[0] if len(changed) == 1 else None
+
+
+_VARIABLE = _find()
+#: By the value of the variable, None where it has none, that in which nothing is said.
+_SILENT: dict[Any, Any] = {}
+_MOST_KNOWN = 16
 
 
 class _Silent:
     """A block in which NumPy says nothing; to be entered once."""
 
-    __slots__ = ("_token",)
+    __slots__ = ("_token", "value", "variable")
 
     _token: Token[Any]
+    value: Any
+    variable: ContextVar[Any]
 
     def __enter__(self) -> None:
-        self._token = _VARIABLE.set(_VALUE)
+        self._token = self.variable.set(self.value)
 
     def __exit__(self, *exc: object) -> None:
-        _VARIABLE.reset(self._token)
-
-
-_VARIABLE: ContextVar[Any]
-_found = _find()
-if _found is not None:
-    _VARIABLE, _VALUE = _found
+        self.variable.reset(self._token)
 
 
 def silent() -> Any:
     """Return a block in which NumPy says nothing."""
-    # Where somebody has settings of his own, such as a function to call, np.errstate keeps them.
-    if _found is None or _VARIABLE.get(_VALUE) is not _VALUE:
+    if _VARIABLE is None:  # Another NumPy keeps its state elsewhere.
         return np.errstate(all="ignore")
-    return _Silent()
+    now = _VARIABLE.get(None)
+    value = _SILENT.get(now)
+    if value is None:
+        with np.errstate(all="ignore"):
+            value = _VARIABLE.get()
+        if len(_SILENT) >= _MOST_KNOWN:
+            _SILENT.clear()
+        _SILENT[now] = value
+    block = _Silent()
+    block.variable = _VARIABLE
+    block.value = value
+    return block
