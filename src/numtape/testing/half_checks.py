@@ -18,7 +18,7 @@ from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, bfloat16, float16, float32, floa
 from ..errors import DtypeError, NumtapeError
 from ..ops.samples import Sample
 from ..tensors import Tensor
-from .op_cases import Case, case_of, directions, is_differentiable, named_operands
+from .op_cases import Case, Title, case_of, directions, is_differentiable, named_operands
 
 #: The distance of the smallest numbers, and how many binary digits follow the first.
 _STEPS: dict[Any, tuple[float, int]] = {
@@ -88,7 +88,7 @@ def _compare(
         return
     if len(actual) < len(expected):
         return  # A part of integers alone keeps them.
-    what = f"{entry.name}{sample} of {', '.join(f'{x.dtype}{x.shape}' for x in operands)}"
+    what = Title(entry.name, sample, " of ", [(x.dtype, x.shape) for x in operands])
     dtype = sample.params.get("dtype") or _dtype_of_result(entry, sample, operands)
     for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
         wanted = widened(dtype) if dtype is not None and i in entry.facts.wide_outputs else dtype

@@ -9,7 +9,7 @@ from ..api import grad, jvp, vjp
 from ..core.op import Composite, Marker, Op, Rule
 from ..jacobians import jacobian
 from ..ops.samples import Sample
-from .op_checks import Case, assert_close, case_of, directions
+from .op_checks import Case, Title, assert_close, case_of, directions
 
 #: How well modes must agree, relative to the largest element.
 TOLERANCE = 1e-11
@@ -26,7 +26,7 @@ def check_jacobian_modes(entry: Op | Composite, sample: Sample) -> None:
             found = jacobian(function, argnums, mode=mode, chunk_size=chunk_size)(*case.operands)
             for row, expected_row in zip(found, expected, strict=True):
                 for block, expected_block in zip(row, expected_row, strict=True):
-                    assert_close(block, expected_block, TOLERANCE, f"{mode} Jacobian of {entry.name}{sample}")
+                    assert_close(block, expected_block, TOLERANCE, Title(mode, " Jacobian of ", entry.name, sample))
 
 
 def check_streaming(entry: Op | Composite, sample: Sample) -> None:

@@ -153,9 +153,22 @@ def outputs(case: Case) -> list[NDArray]:
     return [np.asarray(y) for y in case.values(list(case.operands))]
 
 
-def assert_close(actual: Any, expected: Any, tolerance: float, what: str) -> None:
+class Title:
+    """What is compared, in parts that are put together only if it fails: samples take longer to print than to check."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.parts))
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float, what: Title | str) -> None:
     """Compare with an absolute and relative tolerance; NaN equals NaN."""
     actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
     assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
     scale = max(1.0, float(np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected))))
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * scale, err_msg=what)
+    try:
+        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * scale)
+    except AssertionError as error:
+        raise AssertionError(f"{what}: {error}") from None

@@ -23,6 +23,7 @@ from ..ops.samples import Rejected, Sample
 from ..tensors import Tensor
 from .half_checks import check_beside_float32, check_beside_integers, check_halves, check_large_halves
 from .op_cases import Case as Case
+from .op_cases import Title as Title
 from .op_cases import assert_close as assert_close
 from .op_cases import case_of as case_of
 from .op_cases import differences as differences
@@ -47,7 +48,7 @@ def check_value(entry: Op | Composite, sample: Sample) -> None:
     actuals = list(actual) if isinstance(actual, tuple | list) else [actual]
     expecteds = list(expected) if isinstance(expected, tuple | list) else [expected]
     for a, e in zip(actuals, expecteds, strict=True):
-        assert_close(a, e, 1e-12, f"{entry.name}{sample}")
+        assert_close(a, e, 1e-12, Title(entry.name, sample))
 
 
 def check_jvp(entry: Op | Composite, sample: Sample) -> None:
@@ -55,7 +56,7 @@ def check_jvp(entry: Op | Composite, sample: Sample) -> None:
     case = case_of(entry, sample)
     tangents = directions(case.operands, 1)
     for a, e in zip(jvp(case, case.operands, tangents), differences(case, case.operands, tangents), strict=True):
-        assert_close(a, e, 1e-8, f"JVP of {entry.name}{sample}")
+        assert_close(a, e, 1e-8, Title("JVP of ", entry.name, sample))
 
 
 def check_transpose(entry: Op | Composite, sample: Sample) -> None:
@@ -152,7 +153,7 @@ def check_low_precision(entry: Op | Composite, sample: Sample) -> None:
         expected = case.values([x.astype(np.float64) for x in singles])
         actual = case.values(list(singles))
     for a, e in zip(actual, expected, strict=True):
-        assert_close(a, e, 2e-4, f"float32 {entry.name}{sample}")
+        assert_close(a, e, 2e-4, Title("float32 ", entry.name, sample))
 
 
 def check_inputs_unchanged(entry: Op | Composite, sample: Sample) -> None:
@@ -241,7 +242,7 @@ def check_batch(entry: Op | Composite, sample: Sample) -> None:
             actuals = actual if isinstance(actual, tuple) else (actual,)
             expecteds = expected if isinstance(expected, tuple) else (expected,)
             for a, e in zip(actuals, expecteds, strict=True):
-                assert_close(a, e, 1e-11, f"batch of {entry.name}{sample} with {batched}")
+                assert_close(a, e, 1e-11, Title("batch of ", entry.name, sample, " with ", batched))
 
 
 def pattern(entry: Op, sample: Sample, position: int, operand: NDArray, out: NDArray) -> NDArray:
