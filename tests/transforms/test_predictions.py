@@ -139,7 +139,7 @@ def test_what_is_predicted_is_what_is_measured(layer, strategy, every, has_budge
     assert predicted == pytest.approx(peak, rel=0.01, abs=24)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(25))
 def test_predictions_for_programs_at_random_come_true(seed):
     program = at_random(seed)
     for strategy, every in STRATEGIES:
@@ -183,7 +183,7 @@ def test_a_budget_that_full_takes_without_one_is_enough_for_all(program, strateg
     assert run(program, strategy, budget=budget)[0] <= 1.03 * budget
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(25))
 def test_a_budget_that_a_strategy_meets_without_one_is_not_refused(seed):
     program = at_random(seed)
     for strategy, every in STRATEGIES:

@@ -29,6 +29,10 @@ class Key(NamedTuple):
     sources: int = 0
 
 
+#: That of a tensor of which nothing else is known.
+_PLAIN = Key()
+
+
 class Use:
     """A tracked tensor that steps take: its number, in order of first use, and in which step that was."""
 
@@ -181,7 +185,7 @@ class Captured:
         """Say that a leaf is none."""
         return False
 
-    def take(self, link: Any, value: Any, key: Key = Key()) -> int:  # noqa: B008
+    def take(self, link: Any, value: Any, key: Key = _PLAIN) -> int:
         """Note a tracked tensor that the step uses, and return its number; 0 if it is not at hand."""
         use = self._uses.get(id(link))
         if use is None:
