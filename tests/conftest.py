@@ -1,5 +1,7 @@
 """Fixtures that every test shares."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -25,3 +27,9 @@ def ambient_state_is_restored():
     after = (state, state.grad, state.tapes, state.scopes, state.context, state.transforms)
     assert after == before, "the test left the ambient state changed"
     assert nt.default_dtype() == nt.float32
+
+
+def pytest_collection_finish():
+    """Take the collected tests out of the garbage collector's sight, or each collection walks over all of them."""
+    gc.collect()
+    gc.freeze()

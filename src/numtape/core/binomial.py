@@ -20,7 +20,7 @@ _MOST_AGAIN = 12
 
 
 class Parts:
-    """How a run is made again: the ends of its parts, and the values that are kept when it was run through.
+    """How a run is made again: the ends of its parts, and the places of the values that are kept on the way through it.
 
     The last part is put back whole, with what its rules read from before it. Each other one is made again when the
     sweep gets there, of values that were kept for it.
@@ -28,13 +28,13 @@ class Parts:
 
     __slots__ = ("ends", "kept")
 
-    def __init__(self, ends: list[int], kept: set[Record]) -> None:
+    def __init__(self, ends: list[int], kept: list[int]) -> None:
         self.ends = ends
         self.kept = kept
 
 
 class Run:
-    """A run of records, oldest first.
+    """A run of records, oldest first. It holds none of them.
 
     Args:
         order: the records.
@@ -43,7 +43,7 @@ class Run:
     """
 
     def __init__(self, order: Sequence[Record], wanted: Set[Record], size: Callable[[Record], int]) -> None:
-        self.order = order
+        self._length = len(order)
         place = {record: i for i, record in enumerate(order)}
         sizes = [size(record) for record in order]
         #: For each record, the one in whose memory its output lies: itself, unless it is a view.
@@ -64,28 +64,30 @@ class Run:
         self._sizes = np.array(sizes, np.int64)
         self._is_wanted = np.array([record in wanted for record in order], bool)
         self._places = np.arange(len(order))
-        #: For each record, the place of the last one in the run that reads what lies in its memory.
-        self._last_use = self._places.copy()
-        np.maximum.at(self._last_use, self._owners[self._makers], self._readers)
+        #: For each record, the place behind the last one in the run that reads what lies in its memory.
+        self._behind = self._places + 1
+        np.maximum.at(self._behind, self._owners[self._makers], self._readers + 1)
         #: The bytes of the wanted values before each place, and of the values that cross it.
-        self.inside = [0, *np.cumsum(np.where(self._held(self._is_wanted), self._sizes, 0)).tolist()]
-        ends = np.bincount(self._last_use, self._sizes, len(order))
+        self.inside = [0, *self._held_bytes(self._is_wanted).cumsum().tolist()]
+        ends = np.bincount(self._behind, self._sizes, len(order) + 1)[1:]
         self.crossing_bytes = [0, *np.cumsum(self._sizes - ends).tolist()]
         #: The bytes that each record finds and leaves, if what was read for the last time goes at once.
         self._passing = np.cumsum(self._sizes) - np.cumsum(ends) + ends
+        #: The units of each number that was tried, and the parts of each number of units and slots.
+        self._borders: dict[int, list[int]] = {}
+        self._ways: dict[tuple[int, int], tuple[list[int], float, float]] = {}
 
-    def _held(self, is_kept: NDArray) -> NDArray:
-        """Return whose memory is held if some outputs are kept."""
-        held = np.zeros(len(self.order), bool)
-        held[self._owners[is_kept]] = True
+    def _held_bytes(self, is_kept: NDArray) -> NDArray:
+        """Return the bytes of each output whose memory is held if some outputs are kept, and 0 for the others."""
+        held = np.zeros_like(self._sizes)
+        owners = self._owners[is_kept]
+        held[owners] = self._sizes[owners]
         return held
 
-    def _peak(self, is_kept: NDArray, after: float) -> float:
-        """Return the most bytes that running through takes if some outputs are kept, and more is needed after it."""
-        held = self._held(is_kept)
-        kept = np.bincount(self._last_use[held] + 1, self._sizes[held], len(self.order) + 1)
-        most = (self._passing + np.cumsum(kept)[:-1]).max(initial=0.0)
-        return float(max(most, self._sizes[held].sum() + after))
+    def _peaks(self, is_kept: NDArray) -> tuple[float, float]:
+        """Return the most bytes that running through takes if some outputs are kept, and those that are held after."""
+        kept = np.bincount(self._behind, self._held_bytes(is_kept), self._length + 1).cumsum()
+        return float((self._passing + kept[:-1]).max(initial=0.0)), float(kept[-1])
 
     def cut_within(self, room: float, after: float = 0.0) -> tuple[Parts | None, float]:
         """Return how to cut the run, None if all of it is put back at once, and the bytes that it takes then.
@@ -93,18 +95,19 @@ class Run:
         Of the ways that stay within the room, in bytes, it is the one that runs the least again; if there is none, it
         is the one that takes the least. So many bytes as `after` are needed besides when the run is over.
         """
-        least = self._peak(self._is_wanted, after)
+        through, held = self._peaks(self._is_wanted)
+        least = max(through, held + after)
         best = 0.0 if least <= room else math.inf
         chosen: list[int] | None = None
         count = 2
-        while count <= len(self.order) and best >= 1:
-            borders = self.borders(count)
+        while count <= self._length and best >= 1:
+            borders = self._borders.get(count) or self._borders.setdefault(count, self.borders(count))
             units = len(borders) - 1
             fewest, slots = fewest_slots(units), units - 1
             most = slots
             while units > 1 and fewest <= most:  # Look for the largest number of states that there is room for.
-                ends = self.chosen(borders, slots)
-                peak = self._peak(self._is_kept(ends), after)
+                ends, through, held = self._ways.get((count, slots)) or self._way(count, slots)
+                peak = max(through, held + after)
                 cost = advances(units, slots) / units if peak <= room else math.inf
                 if (cost, peak) < (best, least):
                     best, least, chosen = cost, peak, ends
@@ -113,11 +116,17 @@ class Run:
             count += max(1, count // 4)
         if chosen is None:
             return None, least
-        return Parts(chosen, {self.order[i] for i in np.flatnonzero(self._is_kept(chosen)).tolist()}), least
+        return Parts(chosen, np.flatnonzero(self._is_kept(chosen)).tolist()), least
+
+    def _way(self, count: int, slots: int) -> tuple[list[int], float, float]:
+        """Return the ends of the parts of so many units, and what running through them takes and leaves."""
+        ends = self.chosen(self._borders[count], slots)
+        self._ways[count, slots] = way = (ends, *self._peaks(self._is_kept(ends)))
+        return way
 
     def _is_kept(self, ends: list[int]) -> NDArray:
         """Return which outputs are kept: states, what is wanted in the last part, and what its rules read."""
-        part = np.searchsorted(ends[1:-1], self._places, "right")
+        part = np.array(ends[1:-1]).searchsorted(self._places, "right")
         last = len(ends) - 2
         is_read = (part[self._readers] < last) | self._is_of_rule
         is_kept: NDArray = self._is_wanted & (part == last)
@@ -129,15 +138,12 @@ class Run:
         borders = [0]
         total = self.inside[-1]
         for unit in range(1, count):
-            low = self._place(total * (unit - 0.25) / count)
-            high = self._place(total * (unit + 0.25) / count)
-            places = range(max(low, borders[-1] + 1), min(high + 1, len(self.order)))
+            low = bisect.bisect_left(self.inside, total * (unit - 0.25) / count, borders[-1] + 1)
+            high = bisect.bisect_left(self.inside, total * (unit + 0.25) / count)
+            places = range(low, min(high + 1, self._length))
             if places:
-                borders.append(min(places, key=lambda place: (self.crossing_bytes[place], place)))
-        return [*borders, len(self.order)]
-
-    def _place(self, inside: float) -> int:
-        return bisect.bisect_left(self.inside, inside)
+                borders.append(min(places, key=self.crossing_bytes.__getitem__))
+        return [*borders, self._length]
 
     def chosen(self, borders: list[int], slots: int) -> list[int]:
         """Return the ends of parts if the run is walked through with free slots for states between them."""

@@ -34,10 +34,22 @@ class Restorer:
         records: those of the sweep.
         moved: the cotangents that the sweep holds, which need room as well.
         remake: runs records again.
+        as_run: makes a run of records, to be cut.
         restored: the records that were put back, with what they held before: filled as they are.
     """
 
-    __slots__ = ("_ahead", "_members", "_most_ahead", "_moved", "_own", "_records", "_remake", "_swept", "restored")
+    __slots__ = (
+        "_ahead",
+        "_as_run",
+        "_members",
+        "_most_ahead",
+        "_moved",
+        "_own",
+        "_records",
+        "_remake",
+        "_swept",
+        "restored",
+    )
 
     def __init__(
         self,
@@ -45,10 +57,12 @@ class Restorer:
         moved: Mapping[Any, Any],
         remake: Callable[[list[Record], set[Record], Made], Made] = remake,
         restored: dict[Record, Block | None] | None = None,
+        as_run: Callable[[list[Record], set[Record], Callable[[Record], int]], Run] = Run,
     ) -> None:
         self._records = records
         self._moved = moved
         self._remake = remake
+        self._as_run = as_run
         #: The records of the sweep by the block that their arrays were dropped in, and all; filled on first need.
         self._members: dict[Block, list[Record]] | None = None
         self._swept: frozenset[Record] = frozenset()
@@ -93,7 +107,7 @@ class Restorer:
         wanted = {*members, *self._met_on_the_way(order, block)}
         parts: Parts | None = None
         if block.limit is not None:
-            run = Run(order, wanted, block.limit.size)
+            run = self._as_run(order, wanted, block.limit.size)
             moved, given = self._moved_bytes(reader, current)
             room = block.limit.room() - moved
             # What the rule gives is not there yet while records run again, and takes the place of what these let go.
@@ -131,9 +145,10 @@ class Restorer:
     def _keep_last(self, block: Block, order: list[Record], wanted: set[Record], found: Made, parts: Parts) -> None:
         """Run through all parts; keep what the last one needs, and what the others are made again of."""
         assert self._members is not None
-        made = self._remake(order, parts.kept, found)
+        kept = {order[place] for place in parts.kept}
+        made = self._remake(order, kept, found)
         for start, stop in itertools.pairwise(parts.ends[:-1]):
-            inside = [record for record in order[start:stop] if record in wanted and record not in parts.kept]
+            inside = [record for record in order[start:stop] if record in wanted and record not in kept]
             smaller = Block(block.limit)
             self._members[smaller] = inside
             for record in inside:

@@ -7,7 +7,7 @@ from typing import NoReturn
 from ..core.record import warn_user
 from ..errors import MemoryBudgetError
 from .dropping import Dropping, as_megabytes
-from .walking import Backward, Walk
+from .walking import Backward, Known, Walk
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,14 @@ def _least_walk(scope: Dropping, backward: Backward, finer: int = 1) -> Walk:
     It does not depend on the budget: what one has room for, a larger one has, too. It is looked for in steps that are
     `finer` by a factor.
     """
-    least = Walk(scope, backward, 0.0).run()
+    known = Known()
+    least = Walk(scope, backward, 0.0, known=known).run()
     budget = float(least.peak)
     for _ in range(finer * max(_FEWEST_WALKS, min(_MOST_WALKS, _PASSED // len(backward.records)))):
         budget *= _STEP ** (1 / finer)
         for is_tight in (False, True):
             most = least.peak * 0.99
-            walk = Walk(scope, backward, budget, most, is_tight).run()
+            walk = Walk(scope, backward, budget, most, is_tight, known).run()
             if walk.peak <= most:  # Otherwise it was given up there, and would have taken more.
                 least = walk
     return least

@@ -1,14 +1,16 @@
 """Walk through a backward over a checkpointed graph without arrays, to see what it will hold and run again."""
 
+import contextlib
 import math
 import sys
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..core.apply import PICK
+from ..core.binomial import Run
 from ..core.buffers import buffer_of, held_by_others
 from ..core.cells import FREED
 from ..core.context import entered
@@ -108,6 +110,51 @@ class _View:
         self.base.stay()
 
 
+#: How many records there may be in all runs that are known.
+_MOST_KNOWN = 100_000
+
+
+class Known:
+    """What walks through the same backward have found, for those that come after them."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Any, Run] = {}
+        self._total = 0
+        #: The step that all of them have taken: none.
+        self.start = Step()
+
+    def as_run(self, order: list[Record], wanted: set[Record], size: Callable[[Record], int]) -> Run:
+        """Return the run of some records, which knows the ways to cut it that were tried before."""
+        key = tuple([(record.index, record in wanted) for record in order])
+        run = self._runs.get(key)
+        if run is None:
+            run = Run(order, wanted, size)
+            self._total += len(order)
+            if self._total <= _MOST_KNOWN:
+                self._runs[key] = run
+        return run
+
+
+class Step:
+    """What walks have in common that have made the same again so far: the ways on, and what they hold at least."""
+
+    __slots__ = ("_next", "peak")
+
+    def __init__(self) -> None:
+        self._next: dict[Any, Step] = {}
+        self.peak = 0
+
+    def to(self, order: Sequence[Record], kept: Set[Record]) -> "Step":
+        """Return the next step: to make records again and keep some."""
+        # Of the records that are still to be made again, those that come next are told by their last and their number.
+        key = order[-1].index, len(order), tuple([record.index for record in order if record in kept])
+        return self._next.setdefault(key, Step())
+
+
+class _GivenUpError(Exception):
+    """A walk holds more than it may."""
+
+
 class Walk:
     """A backward over copies of records, in which arrays are only numbers of bytes.
 
@@ -122,16 +169,25 @@ class Walk:
         most: the walk ends where more than this is held.
         is_tight: records run again in what is left beside the cotangent that their reader gives later. With less room
             they keep less on the way, which may turn out to be better.
+        known: what others have found that set out from the same; None for nothing.
     """
 
     def __init__(
-        self, scope: Dropping, backward: Backward, budget: float | None, most: float = math.inf, is_tight: bool = False
+        self,
+        scope: Dropping,
+        backward: Backward,
+        budget: float | None,
+        most: float = math.inf,
+        is_tight: bool = False,
+        known: Known | None = None,
     ) -> None:
         self.scope = scope
         self.backward = backward
         self.budget = budget
         self.most = most
         self.is_tight = is_tight
+        self.known = Known() if known is None else known
+        self._step = self.known.start
         self.count = _Count()
         self.recomputed = 0
         self.seconds = 0.0
@@ -200,7 +256,8 @@ class Walk:
     def run(self) -> "Walk":
         """Walk backward, once; count what is held and what runs again."""
         try:
-            with entered(scopes=(), observers=()):  # Nobody looks at rules that are only asked.
+            # Nobody looks at rules that are only asked.
+            with entered(scopes=(), observers=()), contextlib.suppress(_GivenUpError):
                 self._run()
             return self
         finally:
@@ -214,7 +271,7 @@ class Walk:
         kept: list[Any] = []
         leaves: set[Any] = set()
         of_leaves: list[_Cotangent] = []
-        restorer = Restorer(self.records, cotangents, self._remake)
+        restorer = Restorer(self.records, cotangents, self._remake, as_run=self.known.as_run)
         inner = {link for record in self.records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
         useful = self.backward.way[0]
         self.count.peak = self.count.live
@@ -242,8 +299,7 @@ class Walk:
                     if not isinstance(g, list) and back_of(record, position) in (Back.SHARED, Back.RESHAPED):
                         of_leaves.append(getattr(g, "base", g))
             of_leaves = self._let_leaves_go(of_leaves, cotangents)
-            if self.peak > self.most:
-                break
+            self._give_up_beyond_most()
             restorer.drop(record)
             if self.backward.frees:
                 record.array = None
@@ -324,7 +380,16 @@ class Walk:
         known = self.scope.account.strides.get(read.index)
         return strides_of(array) if isinstance(array, np.ndarray) else known or in_rows(read.shape)
 
+    def _give_up_beyond_most(self) -> None:
+        if self.peak > self.most:
+            self._step.peak = self.peak
+            raise _GivenUpError
+
     def _remake(self, records: Sequence[Record], wanted: set[Record], alive: Made) -> Made:
+        if records:
+            self._step = self._step.to(records, wanted)
+        self.count.peak = max(self.count.peak, self._step.peak)
+        self._give_up_beyond_most()
         return remake(records, wanted, alive, self._run_again)
 
     def _run_again(self, record: Record, made: Made) -> Any:
