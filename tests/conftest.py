@@ -30,6 +30,17 @@ def ambient_state_is_restored():
 
 
 def pytest_collection_finish():
-    """Take the collected tests out of the garbage collector's sight, or each collection walks over all of them."""
+    """Take all that was made so far out of the garbage collector's sight: most of it are the many collected tests.
+
+    Each collection, and each look for who holds what, would walk over them.
+    """
     gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def everything_in_sight():
+    """Let a test see what was there before it: the main thread's context, the variables of modules."""
+    gc.unfreeze()
+    yield
     gc.freeze()

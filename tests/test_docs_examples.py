@@ -12,6 +12,8 @@ import pytest
 import numtape as nt
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.usefixtures("everything_in_sight")
+
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

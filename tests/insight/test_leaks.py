@@ -91,6 +91,7 @@ def test_what_was_recorded_before_the_start_is_no_leak():
     del before
 
 
+@pytest.mark.usefixtures("everything_in_sight")
 def test_a_global_list_is_found():
     w = leaf()
     try:

@@ -12,6 +12,8 @@ from numtape.core.record import Record
 from numtape.insight.leaks import live_records
 from numtape.insight.live import live_tapes
 
+pytestmark = pytest.mark.usefixtures("everything_in_sight")
+
 
 def leaf():
     return nt.tensor(np.ones(1000, dtype=np.float32), requires_grad=True)

@@ -100,7 +100,8 @@ def live_tapes() -> LiveTapes:
     First come places to record: the context of each thread, other contexts, tapes. Then what outlived its place: graphs
     of contexts that were cleared and of tapes that are gone, if no other tape lists them, and records that a backward
     has freed, which hold no arrays. A tape that `start_recording` started outside of every ``with`` block, and that
-    nobody has stopped, is marked: it watches and lists everything that its thread does.
+    nobody has stopped, is marked: it watches and lists everything that its thread does. What `gc.freeze` has taken out
+    of sight is not seen.
 
     Example:
         >>> w = nt.ones(1000, requires_grad=True)

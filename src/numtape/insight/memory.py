@@ -208,7 +208,8 @@ class GradientMemoryProfiler:
         """Return the graphs recorded since the start, in any thread, that are still alive; call it when none should be.
 
         A leak says which line recorded it, how much it holds, by which chain of references it is held, and which line
-        makes it grow. Graphs that a backward has freed hold no arrays; a few of them are no leak.
+        makes it grow. Graphs that a backward has freed hold no arrays; a few of them are no leak. What `gc.freeze` has
+        taken out of sight is not seen.
 
         Example:
             >>> w = nt.ones(3, requires_grad=True)
