@@ -246,3 +246,18 @@ assert products() == first
 
 def test_the_bits_of_a_product_do_not_depend_on_what_ran_before():
     subprocess.run([sys.executable, "-c", HISTORY], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 16])
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("dtypes", [(np.float64, np.float64), (np.float64, np.float32), (np.int64, np.int32)])
+def test_products_with_short_sums_are_the_same_in_pieces(k, order, dtypes):
+    rng = np.random.default_rng(k)
+    for m, n in [(1000, 1100), (7, 3), (100_001, 2), (2, 100_001), (0, 5), (5, 0)]:
+        a, b = (
+            np.asarray(rng.integers(-9, 9, shape), dtype, order=order)
+            for shape, dtype in zip([(m, k), (k, n)], dtypes, strict=True)
+        )
+        found = providers.matmul(a, b)
+        assert found.dtype == np.result_type(*dtypes)
+        np.testing.assert_array_equal(found, np.matmul(a, b))

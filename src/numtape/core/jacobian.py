@@ -13,6 +13,7 @@ import numpy as np
 
 from .._typing import Underflow
 from ..errors import NotDifferentiableError
+from ..kernels.providers import matmul
 from .batching import Batched
 from .forward import forward
 from .graph import Graph, check_not_streamed, graph_of, oldest_of, way_of
@@ -299,12 +300,16 @@ def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
         if underflows:
             continue
         with np.errstate(all="ignore"):
-            blocks = [[None if a is None or b is None else a @ b for b in before] for a in after]
+            blocks = [[None if a is None or b is None else _product(a, b) for b in before] for a in after]
             if exponent == 0:
                 return blocks
             if _are_finite(itertools.chain(*blocks)):
                 return [[None if block is None else block * unit**-2 for block in row] for row in blocks]
     raise LostAtCut("derivatives on one side of the cut are too small")
+
+
+def _product(a: Any, b: Any) -> Any:
+    return matmul(a, b) if type(a) is type(b) is np.ndarray else a @ b
 
 
 def _are_finite(matrices: Iterable[Any]) -> bool:
