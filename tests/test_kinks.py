@@ -335,3 +335,15 @@ def test_the_gradient_of_a_median_of_nan_is_nan_at_it(function):
     # Lanes without one are as ever.
     rows = nt.grad(lambda x: nt.median(x, axis=1).sum())(np.array([[1.0, NAN, 3.0], [1.0, INF, 3.0], [2.0, 0.0, 1.0]]))
     np.testing.assert_array_equal(rows, [[0.0, NAN, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(nt.relu, nt.relu6, nt.leaky_relu, nt.hardtanh, nt.hardsigmoid, nt.hardswish, nt.hardshrink, nt.softshrink),
+        *(nt.elu, nt.selu, nt.celu, lambda x: nt.threshold(x, 0.1, 5.0), lambda x: nt.clip(x, -1.0, 1.0)),
+    ],
+)
+def test_nothing_hides_a_nan(function):
+    assert np.isnan(function(nt.tensor(np.nan)).item())
+    assert nt.grad(function)(np.nan) != 0.0

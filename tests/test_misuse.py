@@ -12,7 +12,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.sparse
+import scipy.special
 
 import numtape as nt
 from numtape import errors
@@ -310,6 +312,20 @@ SCIPY_ASKED = (
 @misuse(errors.LeavesTapeError, "np.asarray(tensor)" + LEAVES + SCIPY_ASKED)
 def sparse_matrix_times_a_tracked_tensor():
     scipy.sparse.eye_array(2) @ tracked()
+
+
+@misuse(errors.LeavesTapeError, "np.asarray(tensor)" + LEAVES + " SciPy asked for it: use nt.softmax.")
+def a_function_of_scipy_that_numtape_has_of_a_tracked_tensor():
+    scipy.special.softmax(tracked())
+
+
+@misuse(
+    errors.LeavesTapeError,
+    "np.asarray(tensor)" + LEAVES + " SciPy asked for it: detach() what is tracked, be it the start or captured by the "
+    "function, or call SciPy in nt.no_grad(); numtape.interop.scipy has solvers on functions of tensors.",
+)
+def a_tracked_tensor_that_scipy_starts_from():
+    scipy.optimize.minimize(lambda x: (x**2).sum(), tracked())
 
 
 @misuse(
@@ -1176,7 +1192,10 @@ def backward_of_an_untracked_tensor():
     nt.ones(3).sum().backward()
 
 
-@misuse(errors.NotConnectedError, "backward: the tensor has dtype int64, which has no derivative.")
+@misuse(
+    errors.NotConnectedError,
+    "backward: the tensor has dtype int64, which has no derivative; give one of floats that it came from.",
+)
 def backward_of_integers():
     leaf().argmax().backward()
 
@@ -1438,7 +1457,8 @@ def gradient_of_an_unconnected_source_after_float():
 
 @misuse(
     errors.NotConnectedError,
-    "gradient: the targets do not depend on tensor[2]: the tensor has dtype int64, which has no derivative.",
+    "gradient: the targets do not depend on tensor[2]: the tensor has dtype int64, which has no derivative; "
+    "give one of floats that it came from.",
 )
 def gradient_of_integers():
     tape, x, y = watched()

@@ -154,3 +154,15 @@ def test_gelu_by_tanh_is_flat_or_straight_where_cubes_overflow(dtype):
         np.testing.assert_array_equal(slope(-x), np.zeros(4))
         for sign in (1.0, -1.0):
             np.testing.assert_array_equal(nt.elementwise_grad(slope)(dtype(sign) * x), np.zeros(4))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["relu", "elu", "gelu", "silu", "mish", "softplus", "hardswish"])
+def test_activations_that_let_large_numbers_pass_have_slopes_1_and_0_at_the_largest(name, dtype):
+    x = np.array([0.1, 0.3, 0.9]) * np.finfo(dtype).max
+    x = np.concatenate([x, -x]).astype(dtype)
+    options = [{"approximate": "none"}, {"approximate": "tanh"}] if name == "gelu" else [{}]
+    for given in options:
+        with np.errstate(over="ignore"):
+            found = nt.elementwise_grad(lambda x, given=given: getattr(nt, name)(x, **given))(x)
+        np.testing.assert_array_equal(found, [1.0, 1.0, 1.0, 0.0, 0.0, 0.0])

@@ -246,3 +246,28 @@ def test_derivatives_by_what_a_generator_or_a_dict_gives_are_all_there():
     for found in (tape.jacobian(out, named), tape.forward_gradient(named, out)):
         assert (found["weight"].shape, found["rest"][0].shape) == tuple(shapes)
     assert tape.forward_gradient(named, out, {"rest": [ones[1]], "weight": ones[0]}).tolist() == [4.0, 4.0]
+
+
+def test_derivatives_of_a_tape_that_are_recorded_can_be_differentiated_by_parameters():
+    computed = {
+        "gradient": lambda tape, y, x: tape.gradient(y, x, create_graph=True),
+        "direction": lambda tape, y, x: tape.forward_gradient(x, y, nt.ones_like(x), create_graph=True),
+        "forward_gradient": lambda tape, y, x: tape.forward_gradient(x, y, create_graph=True),
+        "jacobian": lambda tape, y, x: tape.jacobian(y, x, create_graph=True),
+    }
+    for name, derivative in computed.items():
+        w, x = nt.tensor(2.0, requires_grad=True), nt.tensor(3.0)
+        with nt.Tape() as tape:
+            y = w * x**2
+        ((derivative(tape, y, x) - 1.0) ** 2).backward()
+        assert w.grad.item() == 132.0, name
+
+
+def test_the_outermost_of_nested_tapes_can_be_asked_to_record():
+    w, x = nt.tensor([2.0, 1.0], requires_grad=True), nt.tensor(3.0)
+    with nt.Tape() as outer:
+        with nt.Tape() as inner:
+            y = (w * x**3).sum()
+        slope = inner.gradient(y, x)
+    (outer.gradient(slope, x, create_graph=True) ** 2).backward()
+    assert w.grad.tolist() == [1944.0, 1944.0]

@@ -210,12 +210,16 @@ _ELSEWHERE = {
     "backends": 'There is one device, the string "cpu".',
     "cuda": 'There is one device, the string "cpu".',
     "device": 'There is one device, the string "cpu".',
+    "fft": "numtape.interop.scipy has dct and fftconvolve.",
     "inference_mode": "Did you mean nt.no_grad?",
     "is_tensor": "Did you mean isinstance(x, nt.Tensor)?",
     "jacfwd": 'Did you mean nt.jacobian(f, mode="forward")?',
     "jacrev": 'Did you mean nt.jacobian(f, mode="reverse")?',
+    "linalg": "Its functions are in nt itself, as nt.norm, nt.solve and nt.svd.",
+    "random": "Its functions are in nt itself, as nt.randn; nt.Generator(seed) has a stream of its own.",
     "randperm": "Did you mean nt.permutation?",
     "size": "Did you mean x.size, or x.shape?",
+    "special": "Its functions are in nt itself, as nt.erf, nt.lgamma and nt.xlogy.",
 }
 
 TrackedTensor = Tensor

@@ -326,9 +326,23 @@ def check_may_leave(self: Any, how: str) -> None:
 
 
 def _scipy_hint(caller: FrameType) -> str:
-    """Return what to use if SciPy asked for the array of a tensor: its sparse matrices never let ours multiply."""
-    if not caller.f_globals.get("__name__", "").startswith("scipy."):
+    """Return what to use if SciPy asked for the array of a tensor: a function of ours, or a constant, may be meant."""
+    frame: FrameType | None = caller
+    frames: list[FrameType] = []
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("scipy."):
+        frames.append(frame)
+        frame = frame.f_back
+    if not frames:
         return ""
+    if any(each.f_globals["__name__"].startswith("scipy.optimize") for each in frames):
+        return (
+            " SciPy asked for it: detach() what is tracked, be it the start or captured by the function, or call SciPy "
+            "in nt.no_grad(); numtape.interop.scipy has solvers on functions of tensors."
+        )
+    called = frames[-1].f_code.co_name
+    if called in public:
+        return f" SciPy asked for it: use nt.{called}."
+    # Its sparse matrices never let ours multiply.
     return (
         " SciPy asked for it: numtape.interop.scipy has linear_operator(A) @ x and spsolve for sparse matrices, "
         "fftconvolve, dct, and solvers on functions of tensors."

@@ -43,7 +43,7 @@ class TapeDerivatives(Recording):
 
         self._scheduler = given if isinstance(given, HybridScheduler) else HybridScheduler(given)
 
-    def forward_gradient(self, source: Any, target: Any, tangent: Any = None) -> Any:
+    def forward_gradient(self, source: Any, target: Any, tangent: Any = None, *, create_graph: bool = False) -> Any:
         """Return the derivative of a target by a source in forward mode. Consumes nothing.
 
         Args:
@@ -51,6 +51,7 @@ class TapeDerivatives(Recording):
             target: a tensor that was computed from it, or an iterable of such (then a list is returned).
             tangent: a direction of the source's shape, for an iterable one for each, for a dict a dict; None for the
                 derivatives by each element.
+            create_graph: as for `gradient`.
 
         Returns:
             With a tangent, the directional derivative, of the target's shape; otherwise all derivatives, of shape
@@ -72,10 +73,13 @@ class TapeDerivatives(Recording):
             self._check_connected(name, one, other)
         if tangent is None:
             scheduler = scheduler_for(name, "forward", None)
-            found = [like_sources(source, [self._jacobian(one, x, scheduler) for x in sources]) for one in targets]
+            found = [
+                like_sources(source, [self._jacobian(one, x, scheduler, create_graph) for x in sources])
+                for one in targets
+            ]
         else:
             seeds = self._tangents(name, source, sources, tangent)
-            found = [self._pushed(one, sources, seeds) for one in targets]
+            found = [self._pushed(one, sources, seeds, create_graph) for one in targets]
         return found[0] if isinstance(target, Value) else found
 
     def _tangents(self, name: str, source: Any, sources: Sequence[Any], tangent: Any) -> list[Any]:
@@ -100,15 +104,23 @@ class TapeDerivatives(Recording):
             for i, (t, x) in enumerate(zip(tangents, sources, strict=True))
         ]
 
-    def _pushed(self, target: Any, sources: Sequence[Any], seeds: Sequence[Any]) -> Any:
+    def _pushed(self, target: Any, sources: Sequence[Any], seeds: Sequence[Any], create_graph: bool) -> Any:
         """Return the directional derivative of a target."""
         outer = self._outer_tapes()
-        create_graph = self._is_differentiated(outer, seeds, [target])
+        create_graph = create_graph or self._is_differentiated(outer, seeds, [target])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             (pushed,) = push_forward([target], sources, seeds, create_graph=create_graph)
         return as_tensor(pushed, target, target.plain)
 
-    def jacobian(self, target: Any, source: Any, mode: str = "auto", chunk_size: int | None = None) -> Any:
+    def jacobian(
+        self,
+        target: Any,
+        source: Any,
+        mode: str = "auto",
+        chunk_size: int | None = None,
+        *,
+        create_graph: bool = False,
+    ) -> Any:
         """Return the derivatives of a target by each element of a source: shape ``target.shape + source.shape``.
 
         Consumes nothing.
@@ -119,6 +131,7 @@ class TapeDerivatives(Recording):
                 or an iterable of tensors (then a list is).
             mode: "auto" (as the tape's scheduler says), "forward", "reverse" or "mixed".
             chunk_size: how many rows or columns are computed at once; None for as many as memory allows.
+            create_graph: as for `gradient`.
 
         Example:
             >>> x = nt.tensor([1.0, 2.0])
@@ -139,13 +152,21 @@ class TapeDerivatives(Recording):
         sources = as_sources("source", source, name)
         for one in sources:
             self._check_connected(name, target, one)
-        return like_sources(source, [self._jacobian(target, one, scheduler, chunk_size) for one in sources])
+        found = [self._jacobian(target, one, scheduler, create_graph, chunk_size) for one in sources]
+        return like_sources(source, found)
 
-    def _jacobian(self, target: Any, source: Any, scheduler: "HybridScheduler", chunk_size: int | None = None) -> Any:
+    def _jacobian(
+        self,
+        target: Any,
+        source: Any,
+        scheduler: "HybridScheduler",
+        create_graph: bool,
+        chunk_size: int | None = None,
+    ) -> Any:
         from .jacobians import matrix_blocks
 
         outer = self._outer_tapes()
-        is_recorded = self._is_differentiated(outer, [], [target])
+        is_recorded = create_graph or self._is_differentiated(outer, [], [target])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             ((block,),) = matrix_blocks([target], [source], scheduler, chunk_size, is_recorded)
             shape = (*target.shape, *source.shape)

@@ -87,7 +87,15 @@ class Tape(TapeDerivatives):
         """Whether the last `backward` or `gradient` overflowed under loss scaling, and so delivered nothing."""
         return self._overflow
 
-    def gradient(self, targets: Any, sources: Any, output_gradients: Any = None, unconnected: str = "none") -> Any:
+    def gradient(
+        self,
+        targets: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected: str = "none",
+        *,
+        create_graph: bool = False,
+    ) -> Any:
         """Return the derivatives of the targets by each source; targets that are not scalar count as their sum.
 
         Args:
@@ -96,6 +104,8 @@ class Tape(TapeDerivatives):
                 or an iterable (then a list is).
             output_gradients: the cotangents of the targets, instead of ones.
             unconnected: what a source without influence gets: "none", "zero" or "error".
+            create_graph: record the sweep itself, so that `backward` can differentiate what it gives. Without being
+                asked this is so where another tape, or a transform, is around.
 
         Raises:
             TapeConsumedError: at the second call, unless the tape is persistent.
@@ -120,7 +130,7 @@ class Tape(TapeDerivatives):
             )
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
         outer = self._outer_tapes()
-        create_graph = self._is_differentiated(outer, seeds, target_list)
+        create_graph = create_graph or self._is_differentiated(outer, seeds, target_list)
         planned = self._prepare(target_list, {link_of(source) for source in source_list}, False, False, create_graph)
         graph, scales = marks.search([link_of(target) for target in target_list], given)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):

@@ -512,3 +512,20 @@ def test_a_cotangent_of_the_shape_of_the_output_is_summed_to_an_operand_that_was
 
     a, b = np.array([1.0, 2.0]), np.arange(6.0).reshape(3, 2)
     assert nt.grad(lambda a, b: times(a, b).sum())(a, b).tolist() == [6.0, 9.0]
+
+
+@pytest.mark.parametrize("kind", ["vjp", "jvp"])
+def test_rules_that_return_nothing_or_complex_numbers_are_refused(kind):
+    def doubled(x, /):
+        return 2.0 * x
+
+    for rule, returned in ((lambda moved: None, "None"), (lambda moved: moved * (2.0 + 3.0j), "complex128")):
+        op = custom_op(**{kind: {"x": rule}}, check=False)(doubled)
+        for run in (
+            lambda op=op: nt.vjp(op, X)[1](X),
+            lambda op=op: nt.jvp(op, (X,), (X,)),
+            lambda op=op: nt.jacobian(op)(X),
+        ):
+            text = message_of((DtypeError, NotDifferentiableError, nt.errors.ShapeError), run)
+            assert returned in text
+            assert f"doubled: the {kind} rule of argument 'x'" in text

@@ -178,7 +178,7 @@ def why_untracked(target: Value) -> str:
     """Explain why a tensor has no graph, and name the last line that left the tape unnoticed."""
     state = current()
     if target.array.dtype.kind in "biu":
-        return f"the tensor has dtype {target.dtype}, which has no derivative."
+        return f"the tensor has dtype {target.dtype}, which has no derivative; give one of floats that it came from."
     text = (
         "the tensor depends on nothing that is tracked. Make a leaf with requires_grad=True, watch it on a tape, "
         "and compute with nt or np functions outside of no_grad."

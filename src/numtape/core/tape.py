@@ -23,15 +23,15 @@ class RecordingTape:
     forgets = False
 
     def __init__(self, watch_all: bool) -> None:
+        #: Watched by the user, and by use while `watch_all` recorded. First, for `__del__` after an interrupt.
+        self.watched: dict[int, tuple[Value, bool]] = {}
+        self.watched_by_use: dict[int, tuple[Value, bool]] = {}
         self.watch_all = watch_all
         #: Whether nothing more is recorded, although scopes that it was entered in may still be open.
         self.is_ended = False
         self.records: list[Record] = []
         self.cell = Cell("a tape")
         self.cells = [self.cell]
-        #: Watched by the user, and by use while `watch_all` recorded.
-        self.watched: dict[int, tuple[Value, bool]] = {}
-        self.watched_by_use: dict[int, tuple[Value, bool]] = {}
 
     def watch(self, value: Value) -> None:
         """Make a tensor a source until this tape ends."""

@@ -179,7 +179,7 @@ def _gelu_partial(g: Array, x: Array, approximate: Any) -> Array:
         s = logistic(u)
         slope = square * (6.0 * _GELU_SCALE * _GELU_CUBE) + 2.0 * _GELU_SCALE
         if isinstance(s, np.ndarray):
-            return g * (s * (1.0 + x * (1.0 - s) * slope))
+            return g * (s + x * (s * (1.0 - s) * slope))
         return g * (s + x * bell(u) * slope)
     # d(x F(x)) = (F(x) + x F'(x)) dx, with F the normal distribution function.
     return g * (_normal_cdf(x) + x * _density(x))
@@ -295,7 +295,7 @@ def _mish_partial(g: Array, x: Array) -> Array:
     s = _logistic(x)
     square = (1.0 - s) ** 2
     share = s / (square + 1.0)
-    return g * (share * (2.0 - s + x * 4.0 * square / (square + 1.0)))
+    return g * (share * (2.0 - s) + x * (share * (4.0 * square / (square + 1.0))))
 
 
 @elementwise(

@@ -174,7 +174,7 @@ def prelu(x: Array, weight: Array) -> Array:
 
 
 @elementwise(
-    partials={"x": lambda g, x, min_val, max_val: g * ((x > min_val) * (x < max_val))},
+    partials={"x": lambda g, x, min_val, max_val: where(x <= min_val, 0.0, where(x >= max_val, 0.0, g))},
     flops=2,
     to_float=True,
     kinks="at min_val and max_val, where the derivative is taken as 0",
@@ -291,20 +291,20 @@ def hardshrink(x: Array, /, lambd: float = 0.5) -> Array:
 
 
 @elementwise(
-    partials={"x": lambda g, x, threshold: g * (x > threshold)},
+    partials={"x": lambda g, x, threshold: where(x <= threshold, 0.0, g)},
     to_float=True,
     kinks="at threshold, where the derivative is taken as 0",
-    reference=lambda x, threshold, value: np.where(x > threshold, x, value),
+    reference=lambda x, threshold, value: np.where(x <= threshold, value, x),
     samples=lambda: [
         *(sample(values(*shape, avoid=(0.5,)), threshold=0.5, value=-3.0) for shape in SHAPES),
         sample(values(5, avoid=(0,)), threshold=0, value=0),
     ],
 )
 def threshold(x: Array, /, threshold: float, value: float) -> Array:
-    """Return x where it is above `threshold`, and `value` elsewhere.
+    """Return x where it is above `threshold`, or NaN, and `value` elsewhere.
 
     Example:
         >>> nt.threshold(np.array([0.5, 2.0]), threshold=1.0, value=-1.0)
         array([-1.,  2.])
     """
-    return np.where(x > threshold, x, value)
+    return np.where(x <= threshold, value, x)

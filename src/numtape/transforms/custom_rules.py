@@ -11,7 +11,7 @@ from ..core.batching import Batched
 from ..core.reverse import unbroadcast
 from ..core.value import wrap
 from ..creation import tensor
-from ..errors import ArgumentError, OperandError, ShapeError
+from ..errors import ArgumentError, DtypeError, OperandError, ShapeError
 from ..tensors import Tensor
 from .transposing import is_recorded, own, plain, run_on_tape
 
@@ -86,7 +86,7 @@ class Rule:
         shape = reads[self.shape_names[0]]
         if isinstance(shape, list):
             return tuple(
-                self._fitted(part, s, "the output", shape)
+                np.zeros(s) if part is None and self.kind == "jvp" else self._fitted(part, s, "the output", shape)
                 for part, s in zip(self._all(out, len(shape)), shape, strict=True)
             )
         return self._fitted(out, shape, "the output" if self.kind == "jvp" else "the argument", reads["out_shape"])
@@ -129,13 +129,13 @@ class Rule:
 
     def _fitted(self, part: Any, shape: Any, whose: str, out_shape: Any) -> Any:
         """Return a (co)tangent in the shape that it must have; broadcasting is undone or done."""
-        if part is None and self.kind == "jvp":
-            return np.zeros(shape)
         if not hasattr(part, "shape") and part is not None:
             part = tensor(part) if is_recorded(tree.leaves(part)) else np.asarray(part)
         if part is None or (part.shape != shape and not self._can_fit(part.shape, shape, out_shape)):
             got = "None" if part is None else f"shape {part.shape}"
             raise ShapeError(f"{self.title} returned {got}; {whose} has shape {shape}, and they must be equal.")
+        if part.dtype.kind == "c":
+            raise DtypeError(f"{self.title} returned {part.dtype}; derivatives are real: return what is real of it.")
         if part.shape == shape:
             return part
         return unbroadcast(part, shape) if self.kind == "vjp" else part + np.zeros(shape, part.dtype)
