@@ -41,6 +41,7 @@ def test_the_demo_trains_reports_and_writes(tmp_path):
     assert "true\\taken   0  1  2  3  4  5  6  7  8  9" in text
     assert "17 records, 3,542,276 bytes computed, 1,837,568 bytes kept for derivatives" in text
     assert "gradients are right" in text
+    assert "\nepoch   1  " in text[text.index("The loss\n") :]
     assert max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 120
     assert (tmp_path / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
     state = nt.Checkpoints(tmp_path / "run" / "states").load_latest()["model"]

@@ -455,52 +455,6 @@ def test_a_tape_never_entered_warns_once():
         assert tape.gradient(x * x, x).item() == 6.0
 
 
-# The blocks of TenfloweRS' guide.
-
-
-def test_tenflowers_3_deterministic_training():
-    found = []
-    for _ in range(2):
-        det_config = nt.DeterministicConfig(
-            mode=nt.DeterministicMode.STRICT, global_seed=42, operation_seeds=True, cudnn_deterministic=True
-        )
-        with nt.GradientTape.with_deterministic_config(det_config) as tape:
-            # All random operations use deterministic seeding.
-            x = tape.watch(nt.randn(4, 4))
-            loss = (nt.dropout(x) @ nt.randn(4, 2)).sum()
-        found.append((loss.item(), tape.gradient(loss, x).tolist()))
-    # Same seed: identical results every time.
-    assert found[0] == found[1]
-
-
-def test_tenflowers_issue_4_non_deterministic_results():
-    config = nt.DeterministicConfig(
-        mode=nt.DeterministicMode.STRICT, global_seed=42, operation_seeds=True, cudnn_deterministic=True
-    )
-    with nt.GradientTape.with_deterministic_config(config):
-        first = nt.rand(3).tolist()
-    with nt.deterministic(global_seed=42, operation_seeds=True):
-        assert nt.rand(3).tolist() == first
-
-
-def test_tenflowers_gradient_tape_with_deterministic_config():
-    tape = nt.GradientTape.with_deterministic_config(nt.DeterministicConfig())
-    assert isinstance(tape, nt.GradientTape)
-    x = tape.watch(nt.tensor(3.0))
-    with tape:
-        y = x * x
-    assert tape.gradient(y, x).item() == 6.0
-
-
-def test_tenflowers_deterministic_config():
-    assert [field.name for field in dataclasses.fields(nt.DeterministicConfig) if field.init] == [
-        "mode",
-        "global_seed",
-        "operation_seeds",
-        "cudnn_deterministic",
-    ]
-
-
 def test_a_number_of_threads_that_is_set_in_strict_mode_holds_after_it():
     a = np.random.default_rng(0).normal(size=(517, 1030)).astype(np.float32)
     before = nt.get_num_threads()

@@ -565,3 +565,12 @@ def test_selective_puts_back_no_more_than_a_little_ahead_of_the_sweep(every):
         tape.backward(loss)
     # A block itself, and a share of what is kept.
     assert held.backward_peak < held.forward_peak * (1.1 if every == 1 else 1.4)
+
+
+def test_a_config_on_a_tape_that_is_never_entered_warns_once():
+    tape = nt.GradientTape(persistent=True, checkpoint=nt.CheckpointConfig("full"))
+    x = tape.watch(nt.tensor(3.0))
+    y = x * x
+    with pytest.warns(UserWarning, match="given a configuration but never entered"):
+        assert tape.gradient(y, x).item() == 6.0
+    assert tape.gradient(y, x).item() == 6.0

@@ -442,44 +442,6 @@ def test_a_scaler_keeps_nothing_alive():
         gc.enable()
 
 
-# TenfloweRS' guide, section by section.
-
-
-def test_tenflowers_mixed_precision_training():
-    amp_config = nt.AmpConfig(
-        enabled=True,
-        precision_mode=nt.PrecisionMode.FLOAT16,
-        loss_scaler=nt.LossScaler.Dynamic(
-            init_scale=65536.0,
-            growth_factor=2.0,
-            backoff_factor=0.5,
-            growth_interval=2000,
-        ),
-        autocast_ops=["matmul", "conv2d"],
-        keep_fp32_ops=["softmax", "layer_norm"],
-    )
-    tape = nt.GradientTape.with_amp_config(amp_config)
-    weight = tape.watch(nt.full((3, 3), 0.5))
-    with tape:
-        hidden = nt.ones(2, 3) @ weight
-        normal = nt.layer_norm(hidden * nt.tensor([1.0, 2.0, 3.0], dtype=nt.float16), (3,))
-        loss = (nt.softmax(normal) * 2.0**-20).sum()
-    # Operations automatically cast to FP16 where safe.
-    assert (hidden.dtype, normal.dtype, loss.dtype) == (nt.float16, nt.float32, nt.float32)
-    # Loss scaling prevents underflow in gradients.
-    (gradient,) = tape.gradient([loss], [weight])
-    assert gradient.dtype == nt.float32
-    assert not tape.overflow
-    assert amp_config.loss_scaler.good_steps == 1
-
-
-def test_tenflowers_amp_config_has_the_fields_of_the_document():
-    fields = ["enabled", "precision_mode", "loss_scaler", "autocast_ops", "keep_fp32_ops"]
-    config = nt.AmpConfig()
-    assert [getattr(config, name) for name in fields] == [True, nt.PrecisionMode.BFLOAT16, None, (), ()]
-    assert [mode.name for mode in nt.PrecisionMode] == ["FLOAT16", "BFLOAT16", "FLOAT32"]
-
-
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
 @pytest.mark.parametrize("overflow", [False, True])
 def test_a_tape_that_scales_delivers_retained_gradients_unscaled_and_none_on_overflow(overflow):

@@ -145,19 +145,27 @@ def _run(settings: Settings, folder: Folder, images: tuple[_Images, _Images], re
     print(f"trained in {time.perf_counter() - started:.1f} s", file=out)
     few = images[1][0][:BATCH_SIZE], images[1][1][:BATCH_SIZE]
     tape = report.step(model, *few)
-    is_right = _report(model, confusion, images[1], tape, out)
+    is_right = _report(model, history, confusion, images[1], tape, out)
     print("\nWrote", *_write(folder, model, history, tape), sep="\n  ", file=out)
     if not folder.plot.exists():
         print('No plot, for want of Matplotlib: pip install "numtape[demo]"', file=out)
     return 0 if is_right else 1
 
 
-def _report(model: nn.Module, confusion: train.ConfusionMatrix, test: _Images, tape: Tape, out: TextIO) -> bool:
-    """Write what the model is, does and leaves on a tape; say whether no gradient is wrong."""
+def _report(
+    model: nn.Module,
+    history: train.History,
+    confusion: train.ConfusionMatrix,
+    test: _Images,
+    tape: Tape,
+    out: TextIO,
+) -> bool:
+    """Write what the model is, learned, does and leaves on a tape; say whether no gradient is wrong."""
     images, labels = test
     check = report.check(model, images)
     parts = {
         "The model": model.summary(images[:BATCH_SIZE]),
+        "The loss": report.curve(history["loss"]),
         report.accuracy(confusion): confusion,
         "Mistakes, the worst first": report.mistakes(model, images, labels),
         f"The tape of one step with {BATCH_SIZE} images": report.records(tape),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import insight, nn
+from .._typing import NDArray
 from ..grad_mode import no_grad
 from ..tapes import Tape
 from ..tensors import Tensor
@@ -16,6 +17,8 @@ from ..train import ConfusionMatrix
 
 #: How many images of mistakes are drawn, side by side.
 MOST_MISTAKES = 4
+#: How many epochs have a bar in the loss curve, and how long the longest is.
+MOST_BARS, BAR_LENGTH = 15, 60
 #: How dark each character is: from the background to the pen.
 _SHADES = " .:-=+*#%@"
 
@@ -24,6 +27,14 @@ def accuracy(confusion: ConfusionMatrix) -> str:
     """Return the share of images that were read rightly."""
     counts = confusion.compute()
     return f"Test accuracy {counts.trace() / counts.sum():.2%}: {counts.trace()} of {counts.sum()} images"
+
+
+def curve(losses: NDArray) -> str:
+    """Return the losses of epochs as bars: of all, or of so many as there is room for."""
+    top = losses.max(initial=0.0, where=np.isfinite(losses)) or 1.0
+    chosen = np.unique(np.linspace(0, len(losses) - 1, min(len(losses), MOST_BARS)).astype(int)).tolist()
+    lengths = np.nan_to_num(losses / top * BAR_LENGTH, posinf=BAR_LENGTH).round().astype(int)
+    return "\n".join(f"epoch {i + 1:3}  {losses[i]:.4f}  {'#' * lengths[i]}".rstrip() for i in chosen)
 
 
 def mistakes(model: nn.Module, images: Tensor, labels: Tensor) -> str:
