@@ -207,25 +207,26 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
                 return done
     if _pinned.get() is not None:
         a, b = aligned(a), aligned(b)
-    is_thin = a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] <= _THIN
-    out: NDArray = _thin_product(a, b) if is_thin else np.matmul(a, b)
+    if a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] <= _THIN and a.size * b.shape[1] > _UNSHARED:
+        out = _thin_product(a, b)
+    else:
+        # np.matmul does not use BLAS for a column times a row.
+        is_outer = a.ndim == b.ndim == 2 and a.shape[1] == 1 == b.shape[0]
+        out = np.dot(a, b) if is_outer else np.matmul(a, b)
     if bias is not None:
         out += bias
     return out
 
 
 def _thin_product(a: NDArray, b: NDArray) -> NDArray:
-    """Return the product of two matrices with few terms in each sum, if it is large some rows at a time.
+    """Return the product of two matrices with few terms in each sum, some rows at a time.
 
     It takes as long as writing the result. BLAS shares it with threads that take longer to wake up (1 ms instead of 0.2
     ms on two cores), unless it is small.
     """
     (m, k), n = a.shape, b.shape[1]
-    # np.matmul does not use BLAS for a column times a row.
-    product: Callable[..., NDArray] = np.dot if k == 1 else np.matmul
-    rows = _UNSHARED // max(1, n * k)
-    if m <= rows or rows < _FEWEST_ROWS:
-        return product(a, b)
+    product: Callable[..., NDArray] = np.dot if k == 1 else np.matmul  # As above.
+    rows = max(_FEWEST_ROWS, _UNSHARED // (n * k))
     out = np.empty((m, n), np.result_type(a, b))
     for first in range(0, m, rows):
         product(a[first : first + rows], b, out=out[first : first + rows])
