@@ -153,6 +153,7 @@ class TapeDerivatives(Recording):
         for one in sources:
             self._check_connected(name, target, one)
         found = [self._jacobian(target, one, scheduler, create_graph, chunk_size) for one in sources]
+        self.scheduler.last_decision = scheduler.last_decision
         return like_sources(source, found)
 
     def _jacobian(

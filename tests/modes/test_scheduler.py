@@ -167,3 +167,13 @@ def test_a_decision_holds_no_graph_and_can_be_stored():
     again = pickle.loads(pickle.dumps(scheduler))
     assert again.last_decision == scheduler.last_decision
     assert again.explain() == scheduler.explain()
+
+
+def test_the_last_decision_of_a_tape_is_that_of_its_last_jacobian():
+    x = nt.ones(3)
+    with nt.Tape() as tape:
+        y = x * x
+    for mode in ("forward", "reverse"):
+        tape.jacobian(y, x)
+        tape.jacobian(y, x, mode=mode)
+        assert (tape.scheduler.last_decision.mode.value, tape.scheduler.last_decision.reason) == (mode, "as configured")
