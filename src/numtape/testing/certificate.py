@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import numpy as np
+
 from .differences import (
     CAUTION,
     EPSILON,
@@ -18,6 +20,7 @@ from .differences import (
     is_torn,
     ladder,
     measure,
+    outliers,
 )
 
 #: A derivative of zero has no size of its own: it counts as checked once differences are zero within this part of the
@@ -25,10 +28,10 @@ from .differences import (
 ZERO = 1e-7
 #: The same for a derivative that is not zero because of rounding alone.
 NEGLIGIBLE = 1e-9
-
-
 #: Steps that are higher and wider than this part of the function and of its argument are not due to rounding.
 COARSE = 0.05
+#: At how many points gradients are added up over a distance.
+NODES = 4
 
 
 class Verdict(StrEnum):
@@ -77,6 +80,8 @@ class Gauge:
     unit: float = EPSILON
     #: The largest intermediate value, whose rounding errors may surface.
     peak: float = 0.0
+    #: By how much rounding in less than float64, also of the argument itself, moves the function.
+    grain: float = 0.0
 
     @property
     def rounding(self) -> float:
@@ -97,6 +102,8 @@ class Spot:
     residue: float = 0.0
     #: The size of the function.
     value: float = 0.0
+    #: The derivative that the rules give at some distance on the line.
+    gradient: Callable[[float], float] | None = None
     #: What the function raised on the line, by the distance: the line adds to it.
     raised: dict[float, str] = field(default_factory=dict)
 
@@ -130,15 +137,24 @@ def judge(spot: Spot, gauge: Gauge, aside: Aside | None = None) -> Finding:
     if not math.isfinite(spot.analytic):
         return Finding(Verdict.NOT_FINITE, spot.analytic, math.nan, math.inf)
     given = None if gauge.step is None else [gauge.step * max(1.0, abs(spot.x))]
+    tried = []
     for step in given or first_steps(gauge.stencil, spot.x):
         level = _measured(spot, gauge, step)
         estimate = _near(spot, gauge, level)
         is_clear = spot.analytic != 0.0 or estimate.numeric == 0.0  # Else a finer step may see what was lost.
         if level.is_finite and is_clear and _is_right(spot, gauge, estimate):
-            return _finding(Verdict.RIGHT, spot, gauge, estimate)
-    # From coarse to fine: what moves at all is seen first.
-    measured = [_measured(spot, gauge, step) for step in reversed(ladder(spot.x))]
-    return _diagnose(spot, gauge, aside, measured[::-1])
+            finding = _finding(Verdict.RIGHT, spot, gauge, estimate)
+            break
+        tried.append(level)
+    else:
+        # From coarse to fine: what moves at all is seen first.
+        measured = [_measured(spot, gauge, step) for step in reversed(ladder(spot.x))][::-1]
+        finding = _diagnose(spot, gauge, aside, measured)
+        tried += outliers(measured)
+    # What did not settle the matter may have been a chance: the same points must give the same values again.
+    if any(not level.is_same(_measured(spot, gauge, level.step)) for level in tried):
+        return replace(finding, verdict=Verdict.NON_DETERMINISTIC, error=math.inf)
+    return finding
 
 
 def _diagnose(spot: Spot, gauge: Gauge, aside: Aside | None, measured: list[Level]) -> Finding:
@@ -159,7 +175,12 @@ def _diagnose(spot: Spot, gauge: Gauge, aside: Aside | None, measured: list[Leve
     if witness is not None and not (estimate is not None and _is_wrong(spot, gauge, estimate)):
         return _finding(Verdict.RIGHT, spot, gauge, _Estimate(witness.slope, 0.0, witness))
     kink = find_kink(levels)
-    if kink is not None and (estimate is None or abs(kink.right - kink.left) < 64.0 * estimate.bound):
+    # An estimate that misses f(x) itself comes from steps that are beyond the kink and says nothing against it.
+    if kink is not None and (
+        estimate is None
+        or abs(kink.right - kink.left) < 64.0 * estimate.bound
+        or (kink.step < estimate.level.step and not estimate.level.follows())
+    ):
         finer = [level for level in levels if level.step < kink.step]
         # A kink next to the point is none at the point.
         discrepancy = max(abs(kink.left - spot.analytic), abs(kink.right - spot.analytic))
@@ -180,13 +201,20 @@ def _unless_stepped(spot: Spot, gauge: Gauge, aside: Aside | None, levels: list[
     # Steps explain a difference in slope of about height / width, none that is far smaller. High and wide steps are the
     # function's own, as those of round(x): between them its slope is what it is.
     is_own = height > COARSE * spot.value and width > COARSE * max(1.0, abs(spot.x))
-    if height and discrepancy * width >= 0.05 * height and not is_own:
+    is_stepped = height > 0.0 and discrepancy * width >= 0.05 * height and not is_own
+    if is_stepped:
         estimate = _best(spot, gauge, levels, height) or estimate
         if not _is_wrong(spot, gauge, estimate):
-            is_precision = height > 8.0 * EPSILON * gauge.peak and _is_flat_elsewhere(spot, aside, width)
-            return _finding(Verdict.PRECISION if is_precision else Verdict.NOISE, spot, gauge, estimate)
-    is_evident = _is_evident(spot, gauge, levels, estimate)
-    return _finding(Verdict.WRONG if is_evident else Verdict.NOISE, spot, gauge, estimate)
+            return _finding(_hidden(spot, gauge, aside, height, width), spot, gauge, estimate)
+    if _is_evident(spot, gauge, levels, estimate, height if is_stepped else 0.0):
+        return _finding(Verdict.WRONG, spot, gauge, estimate)
+    return _finding(_hidden(spot, gauge, aside, height, width), spot, gauge, estimate)
+
+
+def _hidden(spot: Spot, gauge: Gauge, aside: Aside | None, height: float, width: float) -> Verdict:
+    """Return what hides the derivative of a function that moves in steps of some height and width, or in none."""
+    is_stepped = height > 8.0 * EPSILON * gauge.peak and _is_flat_elsewhere(spot, aside, width)
+    return Verdict.PRECISION if gauge.unit > EPSILON or is_stepped else Verdict.NOISE
 
 
 def _is_flat_elsewhere(spot: Spot, aside: Aside | None, width: float) -> bool:
@@ -200,25 +228,83 @@ def _is_flat_elsewhere(spot: Spot, aside: Aside | None, width: float) -> bool:
     return sum(line(width * k / 64.0)[0] == 0.0 for k in (-2, -1, 1, 2)) >= 3
 
 
-def _is_evident(spot: Spot, gauge: Gauge, levels: list[Level], estimate: _Estimate) -> bool:
+def _is_evident(spot: Spot, gauge: Gauge, levels: list[Level], estimate: _Estimate, height: float) -> bool:
     """Say whether a difference is more than one step's word against the gradient."""
-    moves = [max(level.gap, abs(level.slope) * level.step) for level in levels]
+    moves = [level.move for level in levels]
     # A function that moves much at the finest steps has details that no step resolves.
     if any(move > 0.01 * max(moves) for move in moves[:3]):
         return False
     discrepancy = abs(spot.analytic - estimate.numeric)
+    finer = [level for level in levels if level.step < estimate.level.step]
+    # Next to a stretch where nothing moves although the argument does, all is a staircase.
+    height = max(height, gauge.grain, _stair([*finer, estimate.level], discrepancy))
+    if 0.0 < max(moves) <= 8.0 * height:
+        return False
     # What is less than the rounding of the outputs, or of a flat function elsewhere, may have been rounded away.
     elsewhere = max(level.size for level in levels) if estimate.numeric == 0.0 else 0.0
     widest = max(level.step for level in levels if abs(level.slope - estimate.numeric) <= 0.1 * discrepancy)
-    if discrepancy * widest <= EPSILON * max(spot.value, elsewhere):
+    if discrepancy * widest <= max(EPSILON * max(spot.value, elsewhere), 4.0 * height):
         return False
     # Finer steps that agree with the gradient have seen what coarser ones do not.
-    finer = [level for level in levels if level.step < estimate.level.step]
-    if _witness(spot, finer, 0.01 * discrepancy, 2) is not None:
+    if _witness(spot, finer, 0.01 * discrepancy, 2) is not None or _is_one_sided(spot, finer, discrepancy):
         return False
     # Steps of a second set, between those that the estimate was chosen from.
     others = [_measured(spot, gauge, estimate.level.step * factor) for factor in (0.3, 0.55, 0.8)]
-    return all(level.is_finite and abs(level.slope - estimate.numeric) < 0.1 * discrepancy for level in others)
+    if not all(level.is_finite and abs(level.slope - estimate.numeric) < 0.1 * discrepancy for level in others):
+        return False
+    if gauge.unit == EPSILON and not any(_leaves(level, estimate.numeric, discrepancy) for level in finer):
+        return True
+    return _is_wrong_around(spot, estimate, height)
+
+
+def _stair(levels: list[Level], discrepancy: float) -> float:
+    """Return how much the function moves next to steps at which it does not move at all, though it should."""
+    flat = [i for i, level in enumerate(levels) if not level.move and discrepancy * level.step > 64.0 * level.rounding]
+    return max((level.move for level in levels[flat[-1] :][:3]), default=0.0) if flat else 0.0
+
+
+def _is_one_sided(spot: Spot, levels: list[Level], discrepancy: float) -> bool:
+    """Say whether slopes to one side alone agree with the gradient, three in a row, as next to a jump."""
+    for side in ("left", "right"):
+        row = 0
+        for level in levels:
+            slope = getattr(level, side)
+            is_seen = slope != 0.0 or discrepancy * level.step > 64.0 * level.rounding
+            row = row + 1 if is_seen and abs(slope - spot.analytic) <= 0.01 * discrepancy else 0
+            if row == 3:
+                return True
+    return False
+
+
+def _leaves(level: Level, slope: float, discrepancy: float) -> bool:
+    """Say whether the function leaves a straight line by about as much as the discrepancy, and not by rounding."""
+    off = max(abs(level.slope - slope) * level.step, level.gap)
+    return off > max(0.25 * discrepancy * level.step, 4.0 * level.rounding)
+
+
+def _is_wrong_around(spot: Spot, estimate: _Estimate, height: float) -> bool:
+    """Say whether the gradients around the point do not add up to the change of the function, either.
+
+    Steps that are too coarse for a function, as some periods of a sine are, agree with each other on any slope; finer
+    ones would tell, but rounding hides them. A gradient that is right adds up over all distances, but for jumps, and
+    these are not everywhere: short pieces are looked at, too, as short as steps of some height let them be.
+    """
+    gradient = spot.gradient
+    if gradient is None:
+        return False
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+
+    def error(span: float, center: float) -> float:
+        mean = 0.5 * sum(w * gradient(center + span * t) for t, w in zip(nodes, weights, strict=True))
+        return float(mean - (spot.line(center + span)[0] - spot.line(center - span)[0]) / (2.0 * span))
+
+    off, step = spot.analytic - estimate.numeric, estimate.level.step
+    pieces = [(part * step, 0.0) for part in (1.0, 0.8, 0.55, 0.3)]
+    short = 12.0 * height / abs(off)
+    pieces += [(short, 2.0 * k * short) for k in range(4) if 0.0 < short < 0.1 * step]
+    # To both sides of the point alike, so that what is wrong by a factor is wrong by the same amount.
+    sides = ([error(span, at) for at in {center, -center}] for span, center in pieces)
+    return all(0.5 < sum(errors) / len(errors) / off < 2.0 for errors in sides)
 
 
 def _witness(spot: Spot, levels: list[Level], allowed: float, count: int) -> Level | None:

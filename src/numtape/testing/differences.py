@@ -22,6 +22,8 @@ Line = Callable[[float], tuple[float, float]]
 EPSILON, LARGEST = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).max)
 #: By how much the disagreement of two stencils is enlarged to bound the error of the better one.
 CAUTION = 8.0
+#: By how much two results of the same call may differ, relative to them: threads add in any order.
+SAME = 64.0 * EPSILON
 #: All steps have this odd factor, so that no period that people choose is a multiple of a step.
 ODD = 1.1283791670955126
 
@@ -107,9 +109,19 @@ class Level:
         """The error of single values of the function, as far as this step shows it."""
         return CAUTION * self.spread * self.step + self.rounding
 
+    @property
+    def move(self) -> float:
+        """How much the function moves, to both sides alike or not."""
+        return max(self.gap, abs(self.slope) * self.step)
+
     def follows(self, slack: float = 4.0) -> bool:
         """Say whether f(x) itself lies on the curve through its neighbours, up to their own noise times `slack`."""
         return self.gap <= slack * self.noise
+
+    def is_same(self, other: "Level") -> bool:
+        """Say whether two measurements at the same points are equal, up to the order in which threads add."""
+        moves = (abs(self.slope - other.slope), abs(self.left - other.left), abs(self.right - other.right))
+        return self.is_finite == other.is_finite and not any(move * self.step > SAME * self.size for move in moves)
 
 
 def measure(line: Line, stencil: Stencil, step: float, unit: float = EPSILON, jitter: float = 0.0) -> Level:
@@ -171,10 +183,12 @@ class Kink:
 def find_kink(levels: Sequence[Level]) -> Kink | None:
     """Return the kink at the point, if the slopes to both sides converge to different values."""
     best: Kink | None = None
-    for fine, coarse in itertools.pairwise(levels):
-        error = abs(fine.left - coarse.left) + abs(fine.right - coarse.right)
+    for finer, (fine, coarse) in enumerate(itertools.pairwise(levels)):
+        change = abs(fine.left - coarse.left) + abs(fine.right - coarse.right)
         jump = abs(fine.right - fine.left)
-        is_seen = jump * fine.step > 16.0 * fine.rounding and error < 0.05 * jump
+        is_seen = jump * fine.step > 16.0 * fine.rounding and change < 0.05 * jump
+        # Slopes may go on to change at all the finer steps, as those of log(x) do.
+        error = (1 + finer) * change
         if is_seen and (best is None or error < best.error):
             best = Kink(fine.step, fine.left, fine.right, error)
     return best
@@ -184,6 +198,16 @@ def is_torn(levels: Sequence[Level]) -> bool:
     """Say whether the function jumps at the point itself: f(x) stays off its neighbours however near they are."""
     gaps = [level.gap for level in levels[:4]]  # The finest.
     return min(gaps) > 64.0 * levels[0].rounding and max(gaps) - min(gaps) < 0.01 * max(gaps)
+
+
+def outliers(levels: Sequence[Level]) -> list[Level]:
+    """Return the levels that are far noisier than both neighbours, as no function of x is."""
+    noises = [level.noise + level.gap for level in levels]
+    return [
+        level
+        for level, before, noise, after in zip(levels[1:], noises, noises[1:], noises[2:], strict=False)
+        if noise > 16.0 * max(before, after)
+    ]
 
 
 def find_jumps(line: Line, level: Level, discrepancy: float, steps: Sequence[float]) -> tuple[float, float]:

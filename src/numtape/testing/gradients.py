@@ -17,10 +17,10 @@ from ..dtypes import default_dtype, float64, set_default_dtype
 from ..errors import ArgumentError, OperandError
 from .adjoint import adjoint_test
 from .certificate import SEVERITY, Finding, Gauge, Verdict, judge
-from .differences import check_options, stencil_of
+from .differences import EPSILON, check_options, stencil_of
 from .report import Adjoint, Row
 from .report import GradientCheck as GradientCheck
-from .subject import Subject
+from .subject import LAST, Subject
 
 #: Arguments with more elements are sampled.
 LARGE = 2000
@@ -102,17 +102,24 @@ def _certificate(function: Callable[..., Any], args: tuple[Any, ...], seed: int,
         subject = Subject(function, args, np.random.default_rng(seed))
         trouble = subject.trouble()
         if trouble is not None:
-            rows = [row for k in range(len(subject.arrays)) for row in _rows_of_trouble(subject, k, trouble)]
-            adjoint = Adjoint(math.nan, math.nan, reason=f"it is {trouble}")
-            return GradientCheck(False, math.inf, tolerance, rows, adjoint)
+            return _troubled(subject, trouble, tolerance)
         subject.shake()
         widths = subject.widths()
-        gauge = replace(gauge, largest=subject.largest(), unit=widths.unit, peak=widths.peak)
+        grain = subject.grain() if widths.unit > EPSILON else 0.0
+        gauge = replace(gauge, largest=subject.largest(), unit=widths.unit, peak=widths.peak, grain=grain)
         adjoint = adjoint_test(subject, gauge)
         rows = [row for k in range(len(subject.arrays)) for row in _rows(subject, k, gauge)]
+        if not subject.is_steady(LAST):  # As one that drifts, or has changed at some call.
+            return _troubled(subject, Verdict.NON_DETERMINISTIC, tolerance)
     worst = max((row.error for row in rows), default=0.0)
     is_valid = adjoint.verdict is Verdict.RIGHT and all(row.verdict is Verdict.RIGHT for row in rows)
     return GradientCheck(is_valid, worst, tolerance, rows, adjoint)
+
+
+def _troubled(subject: Subject, trouble: Verdict, tolerance: float) -> GradientCheck:
+    rows = [row for k in range(len(subject.arrays)) for row in _rows_of_trouble(subject, k, trouble)]
+    adjoint = Adjoint(math.nan, math.nan, reason=f"it is {trouble}")
+    return GradientCheck(False, math.inf, tolerance, rows, adjoint)
 
 
 def _check_function(function: Any) -> None:

@@ -21,10 +21,10 @@ from ..errors import ArgumentError, DtypeError, GradientError, NumtapeError, Ope
 from ..grad_mode import enable_grad
 from ..tensors import Tensor
 from .certificate import Spot, Verdict
-from .differences import EPSILON, LARGEST, Line
+from .differences import EPSILON, LARGEST, SAME, Line
 
-#: How often a function is called at the same point to see that it gives the same value.
-REPEATS = 8
+#: How often a function is called at the same point to see that it gives the same value, at first and in the end.
+REPEATS, LAST = 8, 2
 #: The step, relative to elements beyond 1, at which the size of its slopes is estimated.
 STRIDE = 1e-4
 #: An output whose slope is smaller than the largest by the first factor would hardly be seen, and counts for more; by
@@ -163,6 +163,20 @@ class Subject:
                     for residue, g, g0 in zip(self.residues, gradients, self.gradients, strict=True)
                 ]
 
+    def grain(self) -> float:
+        """Return by how much rounding moves the weighted outputs of a function that computes in less than float64."""
+        rng = np.random.default_rng(0)
+        moves = [0.0]
+        for _ in range(2 * SHAKES):
+            try:
+                with Shaken(rng, is_any=True):
+                    outs = self.values(self.arrays)
+                changes = [np.subtract(y, y0, dtype=np.float64) for y, y0 in zip(outs, self.outs, strict=True)]
+                moves.append(sum(float(np.sum(np.abs(w * c))) for w, c in zip(self.weights, changes, strict=True)))
+            except (NumtapeError, ArithmeticError, ValueError):
+                continue  # Rounding led out of the domain, or to another shape.
+        return max(move for move in moves if math.isfinite(move))
+
     def _check_arguments(self) -> None:
         if self.places:
             return
@@ -236,11 +250,12 @@ class Subject:
         """Return why there is nothing to compare at this point, if so."""
         if not all(np.all(np.isfinite(y)) for y in self.outs):
             return Verdict.NOT_FINITE
-        for _ in range(REPEATS):
-            again = self.values(self.arrays)
-            if not all(_is_same(a, b) for a, b in zip(again, self.outs, strict=True)):
-                return Verdict.NON_DETERMINISTIC
-        return None
+        return None if self.is_steady(REPEATS) else Verdict.NON_DETERMINISTIC
+
+    def is_steady(self, repeats: int) -> bool:
+        """Say whether the function gives the same values again at the point."""
+        again = (self.values(self.arrays) for _ in range(repeats))
+        return all(_is_same(a, b) for outs in again for a, b in zip(outs, self.outs, strict=True))
 
     def widths(self) -> Widths:
         """Run the function once and return how precisely it computes."""
@@ -307,16 +322,25 @@ class Subject:
         # Only where the direction goes: 0 times an infinite gradient elsewhere would be NaN.
         along = direction != 0.0
         analytic = float(np.sum(gradients[k][along] * direction[along]))
+
+        def gradient(t: float) -> float:
+            arrays = list(start)
+            arrays[k] = start[k] + t * direction
+            try:
+                return float(np.sum(self.gradients_at(arrays)[k][along] * direction[along]))
+            except (ArithmeticError, ValueError):
+                return math.nan  # Outside of the domain.
+
         raised: dict[float, str] = {}
         line, reach = self.line(k, direction, start, origin, raised)
         residue = float(np.sum(self.residues[k][along] * np.abs(direction[along])))
         value = sum(float(np.sum(np.abs(w * y))) for w, y in zip(self.weights, origin, strict=True))
-        return Spot(line, analytic, x + distance, reach, residue, value, raised)
+        return Spot(line, analytic, x + distance, reach, residue, value, gradient, raised)
 
 
 def _is_same(a: NDArray, b: NDArray) -> bool:
     """Say whether two results of the same call are equal, up to the order in which threads add."""
-    return a.shape == b.shape and bool(np.all(np.abs(a - b) <= 64.0 * EPSILON * np.abs(b)))
+    return a.shape == b.shape and bool(np.all(np.abs(a - b) <= SAME * np.abs(b)))
 
 
 def _as_float64(leaf: Any) -> Any:
