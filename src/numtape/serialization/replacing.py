@@ -27,7 +27,9 @@ def replace_file(path: str | os.PathLike[str], blocks: Iterable[Any]) -> None:
     """
     # A link keeps pointing where it does.
     target = os.path.realpath(path)
-    if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+    if os.path.isdir(target):
+        raise IsADirectoryError(errno.EISDIR, "save: this is a directory; give the name of a file", target)
+    if os.path.exists(target) and not os.path.isfile(target):
         raise OSError(errno.EINVAL, "save: only a file can be replaced, not a pipe or a device", target)
     directory, name = os.path.split(target)
     remove_leftovers(directory)
