@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from .cells import FREED
 from .context import casting, current, entered, peek, without_casts
 from .recompute import raise_freed
 from .record import Block, Gone, Record
-from .restoring import Restorer
 from .value import Value, wrap
 from .write import check_stamp, raise_overwritten, stamp_at
+
+if TYPE_CHECKING:
+    from .restoring import Restorer
 
 _ndarray = np.ndarray
 
@@ -120,6 +122,8 @@ class Reader:
         if maker.cell is FREED or reader.cell is FREED:
             raise_freed(reader)
         if self._restorer is None:
+            from .restoring import Restorer  # With all that it needs, where something was dropped.
+
             self._restorer = Restorer(self._records, self._moved, restored=self.restored)
         return self._restorer.restore(maker, reader, self.current)
 
