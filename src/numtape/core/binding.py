@@ -5,7 +5,7 @@ import inspect
 import operator
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -222,9 +222,7 @@ def with_spellings(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except _BARE as error:
-            if isinstance(error, NumtapeError) or _is_of_users(error):
-                raise
-            raise _named(title, function, args, kwargs, error) from error
+            _explain(title, function, args, kwargs, error)
 
     return face
 
@@ -238,9 +236,7 @@ def naming_arguments(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except _BARE as error:
-            if isinstance(error, NumtapeError) or _is_of_users(error):
-                raise
-            raise _named(title, function, args, kwargs, error) from error
+            _explain(title, function, args, kwargs, error)
 
     return face
 
@@ -303,6 +299,15 @@ def _checked(title: str, places: list[tuple[int, str]], kinds: dict[str, Any], a
 
 #: What Python and NumPy raise about arguments without naming the function: a function of ours calls no code of users.
 _BARE = (TypeError, AttributeError, ValueError, IndexError, ZeroDivisionError, OverflowError)
+
+
+def _explain(
+    title: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> NoReturn:
+    """Raise a better error than a bare one that a function met; others, and those of users' code, as they are."""
+    if isinstance(error, NumtapeError) or _is_of_users(error):
+        raise error
+    raise _named(title, function, args, kwargs, error) from error
 
 
 def _named(

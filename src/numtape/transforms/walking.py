@@ -11,7 +11,6 @@ import numpy as np
 
 from ..core.apply import PICK
 from ..core.binomial import Run
-from ..core.buffers import buffer_of, held_by_others
 from ..core.cells import FREED
 from ..core.context import entered
 from ..core.graph import Way
@@ -19,11 +18,12 @@ from ..core.op import Back, Reads, Rule, same, shape_of
 from ..core.reader import Reader
 from ..core.recompute import Made, array_if_alive, remake
 from ..core.record import Block, Record
-from ..core.restoring import Restorer, cotangent_bytes
+from ..core.restoring import Restorer
 from ..core.reverse import KEPT
 from ..core.value import Value
 from .dropping import Dropping
 from .layouts import Memory, Strides, computed, in_rows, reshaped, strides_of
+from .stand_ins import Buffer, Cotangent, Count, KeptBuffers, View
 
 
 @dataclass(frozen=True)
@@ -40,74 +40,6 @@ class Backward:
     is_recorded: bool = False
     #: The way to the sources that are wanted, in the records.
     way: Way = (None, None)
-
-
-class _Count:
-    """The bytes of the buffers of a walk that are alive, now and at most, and those of them that cotangents take."""
-
-    __slots__ = ("live", "moved", "peak")
-
-    def __init__(self) -> None:
-        self.live = self.moved = self.peak = 0
-
-
-class _Buffer:
-    """Stands for an array and its views in a walk, and is counted as long as it lives."""
-
-    __slots__ = ("__weakref__", "_count", "nbytes")
-
-    def __init__(self, count: _Count, nbytes: int) -> None:
-        self._count = count
-        self.nbytes = nbytes
-        count.live += nbytes
-        count.peak = max(count.peak, count.live)
-
-    def __del__(self) -> None:
-        self._count.live -= self.nbytes
-
-
-class _Cotangent(_Buffer):
-    """Stands for a cotangent and its views; `strides` are those of several arrays, too, where nobody asks for them."""
-
-    __slots__ = ("_is_moved", "strides")
-
-    def __init__(self, count: _Count, record: Record, strides: Strides | None = None) -> None:
-        self.strides: Strides = in_rows(() if isinstance(record.shape, list) else record.shape)
-        if strides is not None:
-            self.strides = strides
-        super().__init__(count, cotangent_bytes(record))
-        self._is_moved = True
-        count.moved += self.nbytes
-
-    def stay(self) -> None:
-        """Be asked for, and so held to the end."""
-        if self._is_moved:
-            self._is_moved = False
-            self._count.moved -= self.nbytes
-
-    def leave(self) -> None:
-        """Become the gradient of a leaf, which does not count."""
-        self.stay()
-        self._count.live -= self.nbytes
-        self.nbytes = 0
-
-    def __del__(self) -> None:
-        self.stay()
-        super().__del__()
-
-
-class _View:
-    """Stands for a cotangent that is a view of another: nothing is added to it in place."""
-
-    __slots__ = ("base", "strides")
-
-    def __init__(self, of: "_Cotangent | _View", strides: Strides) -> None:
-        self.base: _Cotangent = of.base if isinstance(of, _View) else of
-        self.strides = strides
-
-    def stay(self) -> None:
-        """Be asked for, and so held to the end."""
-        self.base.stay()
 
 
 #: How many records there may be in all runs that are known.
@@ -188,7 +120,7 @@ class Walk:
         self.is_tight = is_tight
         self.known = Known() if known is None else known
         self._step = self.known.start
-        self.count = _Count()
+        self.count = Count()
         self.recomputed = 0
         self.seconds = 0.0
         #: How much may be used at once for what a record reads, by its index, in the order in which it reads.
@@ -197,7 +129,7 @@ class Walk:
         copies: dict[Record, Record] = {}
         blocks: dict[Block, Block] = {}
         records = backward.records
-        buffers = _Buffers(scope, records, self.count)
+        buffers = KeptBuffers(scope, records, self.count)
         #: What the program holds: it stays, whatever records let go.
         self.held = buffers.held
         for record in reversed(records):  # Oldest first.
@@ -270,7 +202,7 @@ class Walk:
         cotangents: dict[Record, Any] = {}
         kept: list[Any] = []
         leaves: set[Any] = set()
-        of_leaves: list[_Cotangent] = []
+        of_leaves: list[Cotangent] = []
         restorer = Restorer(self.records, cotangents, self._remake, as_run=self.known.as_run)
         inner = {link for record in self.records for i, link in enumerate(record.inputs) if record.needs >> i & 1}
         useful = self.backward.way[0]
@@ -280,7 +212,7 @@ class Walk:
             if g is None:
                 if record in inner:  # Nothing flows to it.
                     continue
-                g = _Cotangent(self.count, record)
+                g = Cotangent(self.count, record)
             if not isinstance(g, list) and self.originals[record] in self.backward.keeps:
                 kept.append(g)
                 g.stay()
@@ -305,7 +237,7 @@ class Walk:
                 record.array = None
                 record.cell = FREED
 
-    def _let_leaves_go(self, of_leaves: list[_Cotangent], cotangents: dict[Record, Any]) -> list[_Cotangent]:
+    def _let_leaves_go(self, of_leaves: list[Cotangent], cotangents: dict[Record, Any]) -> list[Cotangent]:
         """Count no more what became the gradient of a leaf, and return those of them that records wait for, too."""
         if not of_leaves:
             return of_leaves
@@ -334,20 +266,20 @@ class Walk:
         back = Back.OWN if isinstance(g, list) else back_of(record, position)
         if before is not None:
             # A sum is made in place if nobody else holds what it is added to, and that is no view.
-            if sys.getrefcount(before) != KEPT or isinstance(before, _View):
+            if sys.getrefcount(before) != KEPT or isinstance(before, View):
                 added = self._strides_given(record, position, link, g, back) or in_rows(link.shape)
                 strides = computed(link.shape, (before.strides, added))
                 del before, cotangents[link]  # Both are there only while the op runs.
-                cotangents[link] = _Cotangent(self.count, link, strides)
+                cotangents[link] = Cotangent(self.count, link, strides)
             return
         if back is Back.SHARED and getattr(record.op.pull(position), "function", None) is same:
             cotangents[link] = g
             return
         given = self._strides_given(record, position, link, g, back)
         if back is Back.OWN or given is None:
-            cotangents[link] = _Cotangent(self.count, link, given)
+            cotangents[link] = Cotangent(self.count, link, given)
         else:
-            cotangents[link] = _View(_Cotangent(self.count, record) if back is Back.REPEATED else g, given)
+            cotangents[link] = View(Cotangent(self.count, record) if back is Back.REPEATED else g, given)
 
     def _strides_given(self, record: Record, position: int, link: Record, g: Any, back: Back) -> Strides | None:
         """Return how the cotangent lies that a record's rule gives; None if it is new and lies in order."""
@@ -399,53 +331,15 @@ class Walk:
         is_several = isinstance(record.shape, list)
         if not self.size(record) and record.inputs:
             first = record.inputs[0]
-            base: Any = made.get(first, first.array) if type(first) is Record else _Buffer(self.count, 0)
+            base: Any = made.get(first, first.array) if type(first) is Record else Buffer(self.count, 0)
             if record.op is PICK:
                 assert record.params is not None
                 return base[record.params["position"]]
             return (base,) * len(record.shape) if is_several else base
         if is_several:
             parts = zip(record.shape, record.dtype, strict=True)
-            return tuple(_Buffer(self.count, math.prod(shape) * dtype.itemsize) for shape, dtype in parts)
-        return _Buffer(self.count, record.made_bytes)
-
-
-def _arrays(array: Any) -> tuple[Any, ...]:
-    """Return the arrays that there are for a record: none, one or several."""
-    return () if array is None else array if isinstance(array, tuple) else (array,)
-
-
-class _Buffers:
-    """What stands for the arrays that records keep: one for each buffer, however many arrays are views of it."""
-
-    def __init__(self, scope: Dropping, records: Sequence[Record], count: _Count) -> None:
-        self._account = scope.account
-        self._count = count
-        self._made: dict[int, _Buffer] = {}
-        #: The memory of leaves, which does not count.
-        self._outside = {
-            id(buffer_of(link.array)) for record in records for link in record.inputs if isinstance(link, Value)
-        }
-        #: The bytes of those buffers that the account counts, too.
-        self.known = 0
-        kept = [array for record in records if record.is_kept for array in _arrays(record.array)]
-        found = [array for record in records if not record.is_kept for array in _arrays(array_if_alive(record))]
-        ids = held_by_others(kept, found)
-        self.held = [self.of(array) for array in (*kept, *found) if id(buffer_of(array)) in ids]
-
-    def of(self, array: Any) -> Any:
-        """Return what stands for an array, or for each of several; None for none."""
-        if array is None:
-            return None
-        if isinstance(array, tuple):
-            return tuple(map(self.of, array))
-        buffer = buffer_of(array)
-        if id(buffer) not in self._made:
-            is_known = array in self._account.buffers
-            counts = is_known or id(buffer) not in self._outside
-            self._made[id(buffer)] = _Buffer(self._count, buffer.nbytes if counts else 0)
-            self.known += buffer.nbytes if is_known else 0
-        return self._made[id(buffer)]
+            return tuple(Buffer(self.count, math.prod(shape) * dtype.itemsize) for shape, dtype in parts)
+        return Buffer(self.count, record.made_bytes)
 
 
 def _reads(record: Record, positions: Sequence[int]) -> Iterator[Any]:
