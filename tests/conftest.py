@@ -8,6 +8,8 @@ import pytest
 import numtape as nt
 from numtape.core import context
 
+nt.ops.load_all()  # Tests are collected for each op of the registry.
+
 
 @pytest.fixture(autouse=True)
 def doctest_names(doctest_namespace):

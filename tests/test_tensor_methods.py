@@ -176,6 +176,8 @@ def test_names_of_dtypes_and_numbers_in_ported_scripts():
     names = {}
     exec("from numtape import *", names)
     assert "float" not in names
+    assert names["conv2d"] is nt.conv2d
+    assert names["jacobian"] is nt.jacobian
 
 
 def test_copies_and_scatters_of_ported_scripts():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from . import errors as errors
+from . import ops as _ops
 from . import tree as tree
 from .api import grad as grad
 from .api import jvp as jvp
@@ -226,6 +227,9 @@ TrackedTensor = Tensor
 manual_seed = seed
 detach = stop_gradient  # noqa: F405
 
+#: What ``import *`` gives, what is loaded late included.
+__all__ = sorted({name for name in globals() if not name.startswith("_")}.union(_LAZY, _PACKAGES, _ops.FAMILIES))
+
 
 def __getattr__(name: str) -> _Any:
     """Return an op by any of its spellings, or what is loaded late; `dir` lists them all."""
@@ -240,10 +244,17 @@ def __getattr__(name: str) -> _Any:
         return found
     if name in _PACKAGES:
         return import_module(f".{name}", __name__)
+    if name in _ops.FAMILIES:
+        found = globals()[name] = getattr(_ops, name)
+        return found
+    _ops.load_all()  # It may be a further spelling of an op of theirs.
+    if name in _public:
+        return _public[name]
     from .spelling import suggesting
 
     return suggesting(__name__, _ELSEWHERE)(name)
 
 
 def __dir__() -> list[str]:
+    _ops.load_all()
     return sorted({*globals(), *_public, *_CONSTANTS, *_LAZY, *_PACKAGES})

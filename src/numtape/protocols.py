@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import tree
+from . import ops, tree
 from ._typing import Dtype, NDArray
 from .core.apply import is_tracked
 from .core.context import current
@@ -149,6 +149,7 @@ def _face_of_scipy(ufunc: Any) -> Any:
     theirs: Any = getattr(sys.modules.get("scipy.special"), name, None)
     if theirs is not ufunc:
         return None
+    ops.load_all()
     face = public.get(name)
     op = getattr(face, "op", None)
     is_same = op is not None and op.is_elementwise and len(op.arguments) == ufunc.nin
@@ -165,6 +166,9 @@ def array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any)
     """Run a NumPy function on tensors."""
     title = f"{getattr(function, '__module__', 'np')}.{function.__name__}".replace("numpy.", "np.")
     face = numpy_faces.get(function)
+    if face is None:
+        ops.load_all()  # Its op may be of a family that is not there yet.
+        face = numpy_faces.get(function)
     refusal: NumtapeError | None = None
     if face is not None:
         bound = _bind(function, face, args, kwargs)
@@ -340,6 +344,7 @@ def _scipy_hint(caller: FrameType) -> str:
             "in nt.no_grad(); numtape.interop.scipy has solvers on functions of tensors."
         )
     called = frames[-1].f_code.co_name
+    ops.load_all()
     if called in public:
         return f" SciPy asked for it: use nt.{called}."
     # Its sparse matrices never let ours multiply.

@@ -1,7 +1,6 @@
 """Trees: tuples, lists, dicts, namedtuples, dataclasses and None, nested, with anything else as leaves."""
 
 import copy
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -61,8 +60,8 @@ def _find(cls: type) -> tuple[Children, Rebuild] | None:
         return (lambda t: t.values()), _rebuild_dict
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return (lambda t: t), lambda t, new: cls(*new)
-    if dataclasses.is_dataclass(cls):
-        names = [field.name for field in dataclasses.fields(cls)]
+    if _is_dataclass(cls):
+        names = _field_names(cls)
         return (
             lambda t: [getattr(t, name) for name in names],
             lambda t, new: _rebuild_fields(t, names, new),
@@ -70,6 +69,16 @@ def _find(cls: type) -> tuple[Children, Rebuild] | None:
     if cls is type(None):
         return (lambda t: ()), lambda t, new: None
     return None
+
+
+def _is_dataclass(cls: type) -> bool:
+    return hasattr(cls, "__dataclass_fields__")
+
+
+def _field_names(cls: type) -> list[str]:
+    import dataclasses  # Whoever has one has loaded it; others do without.
+
+    return [field.name for field in dataclasses.fields(cls)]
 
 
 def _rebuild_dict(tree: dict[Any, Any], new: list[Any]) -> Any:
@@ -151,8 +160,8 @@ def paths(tree: Any) -> list[str]:
         steps = [f"[{key!r}]" for key in tree]
     elif hasattr(tree, "_fields"):
         steps = [f".{name}" for name in tree._fields]
-    elif dataclasses.is_dataclass(tree) and type(tree) not in _registered:
-        steps = [f".{field.name}" for field in dataclasses.fields(tree)]
+    elif _is_dataclass(type(tree)) and type(tree) not in _registered:
+        steps = [f".{name}" for name in _field_names(type(tree))]
     else:
         steps = [f"[{i}]" for i in range(len(children))]
     return [step + rest for step, child in zip(steps, children, strict=True) for rest in paths(child)]

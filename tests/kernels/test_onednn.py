@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.kernels import convolution, cpu, onednn, onednn_library, onednn_matmul, providers
+from numtape.kernels import convolution, cpu, onednn, onednn_library, onednn_matmul, provided_convolution, providers
 from numtape.kernels.onednn_plan import Plan, Plans
 
 IS_THERE = onednn_library.why_missing() is None
@@ -111,21 +111,21 @@ def test_convolutions_and_their_transposes_agree(case, by_onednn):
     out = convolution.conv(x, weight, bias, *how)
     y = normal(*out.shape, seed=3)
     terms = int(np.prod(weight_shape[1:]))
-    assert_close(providers.conv(x, weight, bias, *how), out, terms)
-    assert_close(providers.conv(x, weight, None, *how), convolution.conv(x, weight, None, *how), terms)
+    assert_close(provided_convolution.conv(x, weight, bias, *how), out, terms)
+    assert_close(provided_convolution.conv(x, weight, None, *how), convolution.conv(x, weight, None, *how), terms)
     given_back = convolution.conv_input(y, weight, size, *how)
-    assert_close(providers.conv_input(y, weight, size, *how), given_back, terms * weight_shape[0])
+    assert_close(provided_convolution.conv_input(y, weight, size, *how), given_back, terms * weight_shape[0])
     by_weight = convolution.conv_weight(x, y, kernel, *how)
-    assert_close(providers.conv_weight(x, y, kernel, *how), by_weight, y.size // weight_shape[0])
+    assert_close(provided_convolution.conv_weight(x, y, kernel, *how), by_weight, y.size // weight_shape[0])
 
 
 def test_convolutions_of_views_agree(by_onednn):
     how = ((1, 1), ((1, 1), (1, 1)), (1, 1), 1)
     x, weight = normal(8, 9, 3, 2).transpose(3, 2, 0, 1), normal(3, 4, 3, 3, seed=1).swapaxes(0, 1)
     ones = np.broadcast_to(np.float32(1.0), (2, 4, 8, 9))
-    assert_close(providers.conv(x, weight, None, *how), convolution.conv(x, weight, None, *how), 27)
+    assert_close(provided_convolution.conv(x, weight, None, *how), convolution.conv(x, weight, None, *how), 27)
     expected = convolution.conv_weight(x, np.ascontiguousarray(ones), (3, 3), *how)
-    assert_close(providers.conv_weight(x, ones, (3, 3), *how), expected, 144)
+    assert_close(provided_convolution.conv_weight(x, ones, (3, 3), *how), expected, 144)
 
 
 def test_gradients_of_a_network_agree():
@@ -192,9 +192,9 @@ def test_threads_that_run_the_same_shapes_do_not_disturb_each_other():
         x = normal(3, 4, 10, 10, seed=seed)
         a = normal(40, 50, seed=seed)
         with providers.pinned("onednn" if IS_THERE else "auto"):
-            out, product = providers.conv(x, weight, None, *how), providers.matmul(a, a.T)
+            out, product = provided_convolution.conv(x, weight, None, *how), providers.matmul(a, a.T)
             for _ in range(50):
-                if not np.array_equal(providers.conv(x, weight, None, *how), out):
+                if not np.array_equal(provided_convolution.conv(x, weight, None, *how), out):
                     wrong.append(("conv", seed))
                 if not np.array_equal(providers.matmul(a, a.T), product):
                     wrong.append(("matmul", seed))

@@ -10,7 +10,7 @@ import pytest
 import numtape as nt
 from numtape.cli import info
 from numtape.errors import ArgumentError, MissingExtraError
-from numtape.kernels import amx, blas, onednn_library, pool, providers
+from numtape.kernels import amx, blas, onednn_library, pool, provided_convolution, providers
 
 
 @pytest.fixture(autouse=True)
@@ -140,12 +140,12 @@ def test_half_convolutions_run_in_float32_and_are_rounded_once():
     rng = np.random.default_rng(0)
     how = ((1, 1), ((1, 1), (1, 1)), (1, 1), 1)
     x, weight = (rng.normal(size=shape).astype(np.float16) for shape in ((2, 3, 5, 5), (4, 3, 3, 3)))
-    wide = providers.conv(x.astype(np.float32), weight.astype(np.float32), None, *how)
+    wide = provided_convolution.conv(x.astype(np.float32), weight.astype(np.float32), None, *how)
     with providers.pinned("numpy"):
-        out = providers.conv(x, weight, None, *how)
+        out = provided_convolution.conv(x, weight, None, *how)
         assert np.array_equal(out, wide.astype(np.float16))
-        assert providers.conv_input(out, weight, (5, 5), *how).dtype == np.float16
-        assert providers.conv_weight(x, out, (3, 3), *how).dtype == np.float16
+        assert provided_convolution.conv_input(out, weight, (5, 5), *how).dtype == np.float16
+        assert provided_convolution.conv_weight(x, out, (3, 3), *how).dtype == np.float16
 
 
 @pytest.mark.parametrize("dtype", [nt.float32, nt.bfloat16], ids=str)
@@ -160,14 +160,14 @@ import multiprocessing
 import numpy as np
 import numtape as nt
 from numtape.errors import MissingExtraError
-from numtape.kernels import amx, blas, onednn_library, pool, providers
+from numtape.kernels import amx, blas, onednn_library, pool, provided_convolution, providers
 
 x, weight = np.ones((4, 8, 32, 32), np.float32), np.ones((8, 8, 3, 3), np.float32)
 
 def convolve(choice):
     try:
         nt.kernels.provider(choice)
-        return providers.conv(x, weight, None, (1, 1), ((0, 0), (0, 0)), (1, 1), 1).max()
+        return provided_convolution.conv(x, weight, None, (1, 1), ((0, 0), (0, 0)), (1, 1), 1).max()
     except MissingExtraError as error:
         return error
 
@@ -219,7 +219,7 @@ def test_threads_that_cannot_be_set_say_so(monkeypatch):
 HISTORY = """
 import numpy as np
 import numtape as nt
-from numtape.kernels import onednn_library, providers
+from numtape.kernels import onednn_library, provided_convolution, providers
 
 rng = np.random.default_rng(0)
 pairs = [

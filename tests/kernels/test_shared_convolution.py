@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.kernels import blas, convolution, pool, providers, shared_convolution
+from numtape.kernels import blas, convolution, pool, provided_convolution, providers, shared_convolution
 
 SHAPES = {
     "many groups": ((130, 8, 32, 32), (8, 8, 3, 3), (1, 1), ((1, 1), (1, 1)), 1),
@@ -34,9 +34,9 @@ def results(case):
     where = (stride, padding, (1, 1), groups)
     with providers.pinned("numpy"):
         return (
-            providers.conv(x, weight, bias, *where),
-            providers.conv_input(y, weight, x.shape[2:], *where),
-            providers.conv_weight(x, y, weight.shape[2:], *where),
+            provided_convolution.conv(x, weight, bias, *where),
+            provided_convolution.conv_input(y, weight, x.shape[2:], *where),
+            provided_convolution.conv_weight(x, y, weight.shape[2:], *where),
         )
 
 
@@ -88,9 +88,9 @@ def test_all_threads_have_the_error_state_of_the_caller(held, monkeypatch):
     x, weight = np.full((64, 16, 16, 16), 1e30, np.float32), np.full((16, 16, 3, 3), 1e30, np.float32)
     with warnings.catch_warnings(), np.errstate(all="ignore"), providers.pinned("numpy"):
         warnings.simplefilter("error")
-        assert np.isinf(providers.conv(x, weight, None, (1, 1), ((0, 0), (0, 0)), (1, 1), 1)).all()
+        assert np.isinf(provided_convolution.conv(x, weight, None, (1, 1), ((0, 0), (0, 0)), (1, 1), 1)).all()
     with np.errstate(over="raise"), providers.pinned("numpy"), pytest.raises(FloatingPointError):
-        providers.conv(x, weight, None, (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
+        provided_convolution.conv(x, weight, None, (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
 
 
 @pytest.mark.skipif(blas.library() is None, reason="the threads of this BLAS cannot be set")

@@ -1,6 +1,5 @@
 """`nt.sparsity`: a pattern for many points, and the error that says that it does not hold."""
 
-import dataclasses
 import pickle
 
 import numpy as np
@@ -132,7 +131,7 @@ def test_a_structure_that_lies_is_found_by_the_random_direction(mode):
         return np.cumsum(x)
 
     assert_same(nt.jacobian(sums, sparse=True)(x), np.tril(np.ones((6, 6))))
-    sums.op.facts = dataclasses.replace(sums.op.facts, structure=Structure.ELEMENTWISE)
+    sums.op.facts = sums.op.facts._replace(structure=Structure.ELEMENTWISE)
     with pytest.raises(PatternError) as error:
         nt.jacobian(sums, sparse=True, mode=mode)(x)
     assert str(error.value) == (

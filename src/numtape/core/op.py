@@ -16,7 +16,6 @@ So a rule's signature is the declaration of what a record must keep; nothing is 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
@@ -163,8 +162,7 @@ def no_samples() -> list[Any]:
     return []
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # Each method that is made takes time at import.
-class Facts:
+class Facts(NamedTuple):
     """What transforms, tests and documents know about an op, as data."""
 
     #: The number of floating-point operations, from the output's shape, the operands' shapes and the parameters.

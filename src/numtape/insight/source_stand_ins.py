@@ -11,7 +11,7 @@ import numpy as np
 
 from .._typing import Dtype, NDArray
 from ..kernels import convolution as kernels
-from ..kernels import halves, providers
+from ..kernels import halves, provided_convolution, providers
 from ..kernels.convolution import Ints, Pairs
 
 
@@ -74,7 +74,7 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     halves.to_float32: to_float32,
     halves.to_half: to_half,
     providers.matmul: matrix_product,
-    providers.conv: convolve,
-    providers.conv_input: convolve_input,
-    providers.conv_weight: convolve_weight,
+    provided_convolution.conv: convolve,
+    provided_convolution.conv_input: convolve_input,
+    provided_convolution.conv_weight: convolve_weight,
 }

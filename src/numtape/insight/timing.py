@@ -21,6 +21,7 @@ from ..core.declare import registry
 from ..core.op import Op, every_op
 from ..core.record import Record, call_site, is_users, latest, next_index, user_files
 from ..kernels.broadcasting import in_long_rows
+from ..ops import load_all
 
 #: Operations and bytes of a run, from its shapes; None if it was too short.
 Work = tuple[int, int] | None
@@ -222,6 +223,7 @@ def time_ops() -> None:
     with _lock:
         _users += 1
         if _users == 1:
+            load_all()  # What is loaded later would not be timed.
             for op in list(every_op):
                 made = _made.get(op)
                 if made is None or made[0] is not op.forward:

@@ -13,8 +13,9 @@ import numpy as np
 from .._typing import Dtype, NDArray
 from ..dtypes import HALF_DTYPES, bfloat16, float16, float32
 from ..errors import DtypeError
-from . import llvm_conversion, pool
+from . import llvm_conversion
 from .addresses import address_of
+from .forks import loading
 
 #: A compiled kernel is called for arrays from this size on.
 _SMALLEST = 4096
@@ -129,6 +130,9 @@ def _convert(array: NDArray, dtype: Dtype) -> NDArray:
 
 def _share(kernel: Callable[..., None], *arrays: NDArray) -> None:
     """Call a kernel with the addresses of contiguous arrays of one size, and the size; threads share large ones."""
+    with loading:
+        from . import pool  # With all that it needs, which programs without large halves do not.
+
     size = arrays[0].size
     width = -(-size // max(1, min(pool.threads(), size // _LEAST_SHARE)))
     places = [(address_of(array), array.itemsize) for array in arrays]

@@ -1,6 +1,7 @@
 """Which library runs matrix products and convolutions: chosen here, in one place, for all ops.
 
-NumPy can run everything. Others take what they are faster at, and return None for the rest.
+NumPy can run everything. Others take what they are faster at, and return None for the rest. Products are here, and
+convolutions in a file of their own, since few programs need them.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,13 +12,10 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype, NDArray
-from ..dtypes import HALF_DTYPES, bfloat16, float32, widened
+from ..dtypes import HALF_DTYPES, bfloat16, float32
 from ..errors import ArgumentError, MissingExtraError
-from . import blas, shared_convolution
-from . import convolution as plain
-from .convolution import Convolution, Ints, Pairs
 from .forks import in_child, loading
-from .halves import converted, to_float32, to_half
+from .halves import to_float32, to_half
 from .views import aligned
 
 #: Multiplications in a product, from which on oneDNN gains what calling it through ctypes costs (10 us). It is also
@@ -148,7 +146,7 @@ def describe() -> str:
     return line if active() == "auto" else f"{line} (chosen: {active()})"
 
 
-def _by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray | None:
+def by_onednn(kernel: str, work: int, least: int, *arguments: Any) -> NDArray | None:
     """Let oneDNN run a kernel if it may and can; return None if NumPy has to."""
     choice = _pinned.get() or _chosen
     if choice not in ("auto", "onednn") or (work < least and choice == "auto"):
@@ -202,7 +200,7 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
     if working is float32 and b.ndim > 1:
         work = a.size * b.shape[-1]
         if work >= LEAST_PRODUCT or (_pinned.get() or _chosen) == "onednn":
-            done = _by_onednn("matmul", work, LEAST_PRODUCT, a, b, bias, float32)
+            done = by_onednn("matmul", work, LEAST_PRODUCT, a, b, bias, float32)
             if done is not None:
                 return done
     if _pinned.get() is not None:
@@ -238,76 +236,12 @@ def _half_product(a: NDArray, b: NDArray, bias: NDArray | None, dtype: Dtype) ->
     work = a.size * b.shape[-1] if b.ndim > 1 else 0
     done = None
     if a.dtype is b.dtype:
-        done = _by_onednn("matmul", work, LEAST_PRODUCT, a, b, wide_bias, dtype)
+        done = by_onednn("matmul", work, LEAST_PRODUCT, a, b, wide_bias, dtype)
     if done is None:
         done = _by_amx(a, b, wide_bias, dtype)
     if done is None and {a.dtype, b.dtype} == {bfloat16, float32}:
-        done = _by_onednn("rounded_matmul", work, LEAST_PRODUCT, a, b, wide_bias)
+        done = by_onednn("rounded_matmul", work, LEAST_PRODUCT, a, b, wide_bias)
     if done is not None:
         return done
     out = matmul(to_float32(a), to_float32(b), wide_bias)
     return to_half(out, dtype) if dtype in HALF_DTYPES else out
-
-
-def conv(
-    x: NDArray, weight: NDArray, bias: NDArray | None, stride: Ints, padding: Pairs, dilation: Ints, groups: int
-) -> NDArray:
-    """Return the sum over channels and kernel places of weight times input, for each window, plus `bias`."""
-    windows = plain.out_size(x.shape[2:], weight.shape[2:], stride, padding, dilation)
-    out_shape = (len(x), len(weight), *windows)
-    what = Convolution(x.shape, weight.shape, out_shape, x.dtype, stride, padding, dilation, groups)
-    done = _by_onednn("conv", what.work(), LEAST_CONVOLUTION, what, x, weight, bias)
-    if done is not None:
-        return done
-    if x.dtype not in HALF_DTYPES:
-        if blas.single_thread.is_held():
-            return shared_convolution.conv(what, x, weight, bias)
-        return plain.conv(x, weight, bias, stride, padding, dilation, groups)
-    wide_bias = None if bias is None else to_float32(bias)
-    return to_half(conv(to_float32(x), to_float32(weight), wide_bias, stride, padding, dilation, groups), x.dtype)
-
-
-def conv_input(
-    y: NDArray,
-    weight: NDArray,
-    size: Ints,
-    stride: Ints,
-    padding: Pairs,
-    dilation: Ints,
-    groups: int,
-    bias: NDArray | None = None,
-) -> NDArray:
-    """Return the transpose of `conv` by its input, which has the given size, plus `bias`."""
-    if bias is not None:
-        # In float32 throughout: a product of halves would be rounded before the bias is added.
-        working = widened(y.dtype)
-        y_wide, weight_wide, bias_wide = (converted(operand, working) for operand in (y, weight, bias))
-        total = conv_input(y_wide, weight_wide, size, stride, padding, dilation, groups)
-        total += bias_wide.reshape(-1, *(1,) * len(size))
-        return converted(total, y.dtype)
-    x_shape = (len(y), weight.shape[1] * groups, *size)
-    what = Convolution(x_shape, weight.shape, y.shape, y.dtype, stride, padding, dilation, groups)
-    done = _by_onednn("conv_input", what.work(), LEAST_CONVOLUTION, what, y, weight)
-    if done is not None:
-        return done
-    if y.dtype not in HALF_DTYPES:
-        if blas.single_thread.is_held():
-            return shared_convolution.conv_input(what, y, weight)
-        return plain.conv_input(y, weight, size, stride, padding, dilation, groups)
-    return to_half(conv_input(to_float32(y), to_float32(weight), size, stride, padding, dilation, groups), y.dtype)
-
-
-def conv_weight(
-    x: NDArray, y: NDArray, kernel: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
-) -> NDArray:
-    """Return the transpose of `conv` by its weight, which has a kernel of the given size."""
-    weight_shape = (y.shape[1], x.shape[1] // groups, *kernel)
-    what = Convolution(x.shape, weight_shape, y.shape, x.dtype, stride, padding, dilation, groups)
-    done = _by_onednn("conv_weight", what.work(), LEAST_CONVOLUTION, what, x, y)
-    if done is not None:
-        return done
-    if x.dtype not in HALF_DTYPES:
-        if blas.single_thread.is_held():
-            return shared_convolution.conv_weight(what, x, y)
-        return plain.conv_weight(x, y, kernel, stride, padding, dilation, groups)
-    return to_half(conv_weight(to_float32(x), to_float32(y), kernel, stride, padding, dilation, groups), x.dtype)

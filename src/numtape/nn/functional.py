@@ -13,11 +13,15 @@ from ..errors import ArgumentError
 from ..ops import adaptive_avg_pool1d as adaptive_avg_pool1d
 from ..ops import adaptive_avg_pool2d as adaptive_avg_pool2d
 from ..ops import batch_norm as batch_norm
+from ..ops import binary_losses as _binary_losses
+from ..ops import class_losses as _class_losses
 from ..ops import conv1d as conv1d
 from ..ops import conv2d as conv2d
 from ..ops import conv_transpose1d as conv_transpose1d
 from ..ops import conv_transpose2d as conv_transpose2d
 from ..ops import cosine_embedding_loss as cosine_embedding_loss
+from ..ops import distribution_losses as _distribution_losses
+from ..ops import embedding_losses as _embedding_losses
 from ..ops import gelu as gelu
 from ..ops import glu as glu
 from ..ops import group_norm as group_norm
@@ -66,11 +70,11 @@ from .torch_forms import softmin as softmin
 from .torch_forms import softplus as softplus
 from .torch_forms import threshold as threshold
 
-binary_cross_entropy = ops.bce_loss
-binary_cross_entropy_with_logits = ops.bce_with_logits_loss
-cross_entropy = ops.cross_entropy_loss
-kl_div = ops.kl_div_loss
-triplet_margin_loss = ops.triplet_loss
+binary_cross_entropy = _binary_losses.bce_loss
+binary_cross_entropy_with_logits = _binary_losses.bce_with_logits_loss
+cross_entropy = _class_losses.cross_entropy_loss
+kl_div = _distribution_losses.kl_div_loss
+triplet_margin_loss = _embedding_losses.triplet_loss
 
 _embedding = ops.embedding
 

@@ -12,6 +12,7 @@ from .._typing import Array, DtypeLike
 from ..core.binding import as_kind
 from ..core.declare import rounded_once
 from ..errors import ArgumentError
+from ..ops import activations
 from ..ops.shapes import as_arrays, common_shape
 from ..ops.windows import check_pooling, check_rank
 from .checks import check_absent, per_axis
@@ -34,17 +35,17 @@ def with_inplace(op: Callable[..., Any]) -> Callable[..., Any]:
     return form
 
 
-celu = with_inplace(ops.celu)
-elu = with_inplace(ops.elu)
+celu = with_inplace(activations.celu)
+elu = with_inplace(activations.elu)
 hardsigmoid = with_inplace(ops.hardsigmoid)
 hardswish = with_inplace(ops.hardswish)
 hardtanh = with_inplace(ops.hardtanh)
 leaky_relu = with_inplace(ops.leaky_relu)
-mish = with_inplace(ops.mish)
+mish = with_inplace(activations.mish)
 relu = with_inplace(ops.relu)
 relu6 = with_inplace(ops.relu6)
-selu = with_inplace(ops.selu)
-silu = with_inplace(ops.silu)
+selu = with_inplace(activations.selu)
+silu = with_inplace(activations.silu)
 threshold = with_inplace(ops.threshold)
 
 

@@ -8,7 +8,8 @@ from .._typing import Array, DtypeLike
 from ..core.stream import stream_of
 from ..devices import check_device
 from ..errors import ArgumentError
-from ..ops import gelu, relu
+from ..ops import relu
+from ..ops.activations import gelu
 from .attention import MultiheadAttention
 from .checks import check_count
 from .containers import ModuleList

@@ -1,14 +1,11 @@
 """The ops, one file per family; everything about an op stands in its file. This is the list of what is public."""
 
-from .activations import celu, elu, gelu, glu, logsigmoid, mish, selu, silu, softsign, tanhshrink
-from .affine import linear
+from typing import TYPE_CHECKING, Any
+
 from .arithmetic import abs, add, cbrt, div, hypot, mul, neg, positive, pow, reciprocal, rsqrt, sign, sqrt, square, sub
-from .attention import scaled_dot_product_attention
-from .binary_losses import bce_loss, bce_with_logits_loss, hinge_loss
 from .bounds import clip, maximum, minimum
 from .calculus import cumulative_trapezoid, diff, gradient, trapezoid
 from .casting import alias, cast, clone, stop_gradient
-from .class_losses import cross_entropy_loss, nll_loss
 from .comparisons import (
     allclose,
     bitwise_and,
@@ -31,14 +28,9 @@ from .comparisons import (
     not_equal,
 )
 from .contractions import tensordot
-from .convolution import conv1d, conv2d
-from .convolution_core import conv, conv_input, conv_weight
 from .decompositions import cholesky, qr
 from .determinants import cofactors, det, slogdet
 from .diagonals import diag, diagonal, trace, tril, triu
-from .distribution_losses import gaussian_nll_loss, kl_div_loss, poisson_nll_loss
-from .einsums import einsum
-from .embedding_losses import cosine_embedding_loss, triplet_loss
 from .exponential import (
     exp,
     exp2,
@@ -55,17 +47,12 @@ from .exponential import (
     xlogy,
 )
 from .gathering import gather, scatter, scatter_add, take_along_axis
-from .group_normalisation import group_norm, instance_norm
 from .indexing import getitem
 from .joining import column_stack, concat, dstack, hstack, stack, vstack
 from .linalg import lstsq, matrix_norm, matrix_power, pinv
-from .losses import huber_loss, l1_loss, mse_loss, smooth_l1_loss
 from .matrices import addmm, dot, inner, matmul, vdot, vecdot
-from .max_pooling import max_pool, max_pool1d, max_pool2d
-from .normalisation import batch_norm
 from .norms import norm, vector_norm
 from .padding import pad, pad_zeros
-from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool, avg_pool1d, avg_pool2d, avg_unpool
 from .products import cross, kron, outer
 from .quantiles import median, percentile, quantile
 from .random import dropout
@@ -85,12 +72,10 @@ from .rectifiers import (
 from .reductions import logsumexp, max, mean, min, prod, sum
 from .reshaping import atleast_1d, atleast_2d, expand, flatten, meshgrid, ravel, squeeze, unsqueeze, view
 from .rounding import ceil, floor, floor_divide, fmod, remainder, rint, round, trunc
-from .row_normalisation import layer_norm, rms_norm
 from .scans import cumprod, cumsum, cumulative_prod, cumulative_sum, recurrence
 from .searches import all, any, argmax, argmin, count_nonzero, searchsorted
 from .selection import masked_fill, nan_to_num, nonzero, where
 from .shapes import broadcast_to, matrix_transpose, moveaxis, permute, reshape, swapaxes, transpose
-from .signals import convolve, interp
 from .softmax import log_softmax, softmax, softmin
 from .sorting import argsort, ranked, sort, topk
 from .special import digamma, erf, erfc, erfinv, lgamma, polygamma
@@ -99,7 +84,6 @@ from .splitting import array_split, chunk, split, unbind
 from .statistics import average, nanmean, nansum, std, var
 from .systems import inv, solve
 from .taking import embedding, index_select, one_hot, segment_sum, take
-from .transposed_convolution import conv_transpose1d, conv_transpose2d
 from .trigonometric import (
     acos,
     acosh,
@@ -119,6 +103,51 @@ from .trigonometric import (
     tanh,
 )
 from .uniques import unique
+
+if TYPE_CHECKING:
+    from .activations import celu, elu, gelu, glu, logsigmoid, mish, selu, silu, softsign, tanhshrink
+    from .affine import linear
+    from .attention import scaled_dot_product_attention
+    from .binary_losses import bce_loss, bce_with_logits_loss, hinge_loss
+    from .class_losses import cross_entropy_loss, nll_loss
+    from .convolution import conv1d, conv2d
+    from .convolution_core import conv, conv_input, conv_weight
+    from .distribution_losses import gaussian_nll_loss, kl_div_loss, poisson_nll_loss
+    from .einsums import einsum
+    from .embedding_losses import cosine_embedding_loss, triplet_loss
+    from .group_normalisation import group_norm, instance_norm
+    from .losses import huber_loss, l1_loss, mse_loss, smooth_l1_loss
+    from .max_pooling import max_pool, max_pool1d, max_pool2d
+    from .normalisation import batch_norm
+    from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool, avg_pool1d, avg_pool2d, avg_unpool
+    from .row_normalisation import layer_norm, rms_norm
+    from .signals import convolve, interp
+    from .transposed_convolution import conv_transpose1d, conv_transpose2d
+
+#: Families of layers and losses, with what is public of them: loaded when something of theirs is first asked for, since
+#: they would take a fifth of the import.
+_LATE = {
+    "activations": ("celu", "elu", "gelu", "glu", "logsigmoid", "mish", "selu", "silu", "softsign", "tanhshrink"),
+    "affine": ("linear",),
+    "attention": ("scaled_dot_product_attention",),
+    "binary_losses": ("bce_loss", "bce_with_logits_loss", "hinge_loss"),
+    "class_losses": ("cross_entropy_loss", "nll_loss"),
+    "convolution": ("conv1d", "conv2d"),
+    "convolution_core": ("conv", "conv_input", "conv_weight"),
+    "distribution_losses": ("gaussian_nll_loss", "kl_div_loss", "poisson_nll_loss"),
+    "einsums": ("einsum",),
+    "embedding_losses": ("cosine_embedding_loss", "triplet_loss"),
+    "group_normalisation": ("group_norm", "instance_norm"),
+    "losses": ("huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"),
+    "max_pooling": ("max_pool", "max_pool1d", "max_pool2d"),
+    "normalisation": ("batch_norm",),
+    "pooling": ("adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool", "avg_pool1d", "avg_pool2d", "avg_unpool"),
+    "row_normalisation": ("layer_norm", "rms_norm"),
+    "signals": ("convolve", "interp"),
+    "transposed_convolution": ("conv_transpose1d", "conv_transpose2d"),
+}
+#: The file of each of these names.
+FAMILIES = {name: family for family, names in _LATE.items() for name in names}
 
 __all__ = [
     "abs",
@@ -384,3 +413,27 @@ __all__ = [
     "where",
     "xlogy",
 ]
+
+if not TYPE_CHECKING:
+    # What ``import *`` takes must not load it.
+    __all__ = [name for name in __all__ if name not in FAMILIES]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the family of an op that is asked for by its name."""
+    if name not in FAMILIES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(_load(FAMILIES[name]), name)
+    return found
+
+
+def load_all() -> None:
+    """Load every family: for whoever looks through all ops, or for one by a further spelling."""
+    for family in _LATE:
+        _load(family)
+
+
+def _load(family: str) -> Any:
+    from importlib import import_module
+
+    return import_module(f".{family}", __name__)

@@ -17,7 +17,7 @@ from ..core.op import Op, Structure
 from ..core.terms import Terms, windows
 from ..errors import ArgumentError, ShapeError
 from ..kernels import convolution as kernels
-from ..kernels import providers
+from ..kernels import provided_convolution
 from ..kernels.convolution import Ints, Pairs
 from .reductions import sum
 from .samples import rejected, sample, values
@@ -330,7 +330,7 @@ def conv(
     _check_windows(name, x.shape, weight.shape[2:], padding, dilation)
     if bias is not None:
         check_bias(name, bias, weight.shape[0])
-    return providers.conv(x, weight, bias, stride, padding, dilation, groups)
+    return provided_convolution.conv(x, weight, bias, stride, padding, dilation, groups)
 
 
 def _input_by_weight(
@@ -422,7 +422,7 @@ def conv_input(
         )
     if bias is not None:
         check_bias(name, bias, weight.shape[1] * groups)
-    return providers.conv_input(x, weight, size, stride, padding, dilation, groups, bias)
+    return provided_convolution.conv_input(x, weight, size, stride, padding, dilation, groups, bias)
 
 
 def _weight_by_x(
@@ -486,4 +486,4 @@ def conv_weight(
         raise ArgumentError(
             f"conv_weight: groups is {groups}; it must divide the channels of x ({x.shape[1]}) and y ({y.shape[1]})."
         )
-    return providers.conv_weight(x, y, kernel, stride, padding, dilation, groups)
+    return provided_convolution.conv_weight(x, y, kernel, stride, padding, dilation, groups)

@@ -15,6 +15,7 @@ from ..core.op import NON_DIFFERENTIABLE, Composite, Op
 from ..core.reverse import reverse
 from ..core.value import LEAF, wrap
 from ..dtypes import FLOAT_DTYPES
+from ..ops import load_all
 from ..ops.samples import Rejected, Sample
 from ..tensors import Tensor
 
@@ -39,7 +40,8 @@ class Case:
 
 
 def entries() -> list[Op | Composite]:
-    """Return everything that is registered."""
+    """Return everything that is registered, of all families."""
+    load_all()
     return list(registry.values())
 
 

@@ -17,6 +17,7 @@ from ..dtypes import HALF_DTYPES, as_dtype, bfloat16, float16, float32
 from ..errors import ArgumentError, DtypeError, OperandError
 from ..grad_mode import decorated
 from ..kernels.halves import to_float32, to_half
+from ..ops import load_all
 from ..ops.casting import CAST, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -316,6 +317,7 @@ def _overrides(title: str, lower: Iterable[str], widen: Iterable[str]) -> dict[s
 
 def _entry(title: str, argument: str, name: Any) -> Op | Composite:
     """Return the op or composed function of a name, or of a further spelling; also one that a user declared."""
+    load_all()
     if isinstance(name, str) and name in registry:
         return registry[name]
     # Without the ops that have no function of their own, which nobody calls by name.
