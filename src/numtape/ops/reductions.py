@@ -9,17 +9,18 @@ from .._typing import Array, Axis, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable, linear
 from ..core.op import Back, Structure
+from ..core.value import array_of
 from ..dtypes import float32, float64
 from ..errors import ArgumentError, AxisError
 from ..kernels.half_sums import HALVES, rounded, sum_of_halves
 from ..kernels.sums import add_reduce
 from ..kernels.views import is_repeated_by_view, repeated
 from .comparisons import logical_or
-from .exponential import exp
 from .samples import distinct, rejected, sample, values
 from .scans import exclusive_cumprod
 from .selection import where
 from .shapes import spread_to
+from .softmax import lane_max, softmax
 
 # The ufuncs' own reductions skip a layer of Python that np.sum and its like have.
 _plain_add_reduce: Any = np.add.reduce
@@ -281,23 +282,22 @@ def min(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     return _minimum_reduce(x, axis=axis, keepdims=keepdims)
 
 
-def _softmax(x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
-    # A lane of -inf alone has the sum -inf; 0 in its place makes the weights 0 instead of NaN.
-    out = restore_axes(out, x.shape, axis, keepdims)
-    weights = exp(x - where(out == -np.inf, 0.0, out))
-    # Of large logarithms and in half precision `out` is rounded; it only keeps the exponentials within range.
-    total = sum(weights, axis=axis, keepdims=True)
-    return weights / where(total == 0.0, 1.0, total)
+def _weights(x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
+    weights = softmax(x, axis)
+    if not np.isneginf(array_of(out)).any():
+        return weights
+    # Of a lane of -inf alone no element has a say.
+    return where(restore_axes(out, x.shape, axis, keepdims) == -np.inf, 0.0, weights)
 
 
 @differentiable(
     vjps={
         "x": lambda g, x, out, axis, keepdims: (
-            restore_axes(g, x.shape, axis, keepdims) * _softmax(x, out, axis, keepdims)
+            restore_axes(g, x.shape, axis, keepdims) * _weights(x, out, axis, keepdims)
         )
     },
     jvps={
-        "x": lambda t, x, out, axis, keepdims: sum(t * _softmax(x, out, axis, keepdims), axis=axis, keepdims=keepdims)
+        "x": lambda t, x, out, axis, keepdims: sum(t * _weights(x, out, axis, keepdims), axis=axis, keepdims=keepdims)
     },
     cost=lambda out, x, **params: 10 * math.prod(x),
     structure=Structure.LANES,
@@ -324,7 +324,7 @@ def logsumexp(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
         >>> nt.logsumexp(np.array([1000.0, 1000.0]))
         array(1000.69314718)
     """
-    peak = _maximum_reduce(x, axis=axis, keepdims=True, initial=-np.inf)
+    peak = lane_max(x, axis)
     is_finite = np.isfinite(peak)
     all_finite = bool(is_finite.all())
     if not all_finite:
