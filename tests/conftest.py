@@ -1,6 +1,7 @@
 """Fixtures that every test shares."""
 
 import gc
+import signal
 
 import numpy as np
 import pytest
@@ -29,6 +30,12 @@ def ambient_state_is_restored():
     after = (state, state.grad, state.tapes, state.scopes, state.context, state.transforms)
     assert after == before, "the test left the ambient state changed"
     assert nt.default_dtype() == nt.float32
+
+
+def pytest_configure():
+    """Let interrupts reach the tests that send them, also in a job of a shell that has told it to ignore them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish():

@@ -324,3 +324,18 @@ def test_partials_on_the_array_of_a_batch_give_the_bits_of_ops(mode, dtype, monk
     assert at_once.shape == (4, 4, 5)
     assert at_once.dtype == by_ops.dtype == dtype
     np.testing.assert_array_equal(at_once, by_ops)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_lanes_of_nothing_have_no_second_derivatives(keepdims):
+    """A sum of exponentials of -inf alone, as of a state that cannot be reached, moves with none of them."""
+    x = np.array([[-np.inf, -np.inf], [0.5, 1.0]])
+
+    def reached(x):
+        return nt.logsumexp(x, axis=1, keepdims=keepdims).ravel()[1]
+
+    expected = np.zeros((2, 2, 2, 2))
+    expected[1, :, 1] = nt.hessian(lambda x: nt.logsumexp(x))(x[1])
+    for mode in ("auto", "forward", "reverse", "mixed"):
+        np.testing.assert_allclose(nt.jacobian(nt.grad(reached), mode=mode)(x), expected, atol=1e-15)
+        np.testing.assert_allclose(nt.hessian(reached, mode=mode)(x), expected, atol=1e-15)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.errors import ArgumentError, OverwrittenError, UnsupportedError
+from numtape.errors import ArgumentError, OperandError, OverwrittenError, ShapeError, UnsupportedError
 
 
 def test_plain_integers_are_operands():
@@ -178,3 +178,22 @@ def test_powers_have_no_modulus():
 def test_numpys_integers_are_seeds_and_arrays_are_orders_of_axes():
     assert nt.rand(2, rng=np.int64(3)).tolist() == nt.rand(2, rng=3).tolist()
     assert nt.ones((2, 3)).transpose(np.array([1, 0])).shape == (3, 2)
+
+
+def test_integers_that_do_not_fit_are_refused_never_wrapped():
+    for function in (nt.square, nt.sum, nt.neg, lambda x: nt.add(x, 1)):
+        with pytest.raises(OperandError, match=r"an integer of 100 bits is beyond those of int64; write it as a float"):
+            function(10**30)
+    with pytest.raises(ArgumentError, match="add: Python integer 300 out of bounds for int8"):
+        nt.add(np.int8(1), 300)
+    assert nt.add(np.int8(1), np.array(300)) == 301
+    assert not nt.less(np.uint8(1), -1)
+    assert not nt.greater_equal(np.int8(1), 10**30)
+    with pytest.raises(ShapeError, match="linear: weight has shape"):
+        nt.linear(nt.ones(1, 1).to(nt.bfloat16), 10**30)
+
+
+@pytest.mark.parametrize("dtype", [nt.float16, nt.bfloat16, nt.float32])
+def test_the_dtype_of_labels_does_not_count(dtype):
+    a = nt.ones(2, 3).to(dtype)
+    assert nt.cosine_embedding_loss(a, a, np.ones(2)).dtype == dtype

@@ -110,7 +110,9 @@ def _settle_numbers(
     for i in deciding:
         if dtype is not None and not isinstance(arrays[i], _ndarray):
             try:
-                made[i] = _asarray(arrays[i], dtype)
+                # bfloat16 takes no integers beyond 64 bits.
+                is_large = type(arrays[i]) is int and dtype in FLOAT_DTYPES
+                made[i] = _asarray(float(arrays[i]) if is_large else arrays[i], dtype)
             except OverflowError as error:
                 raise explain(op, arrays, error) from error
         elif makes_tensor and not is_decided and type(arrays[i]) is float:
@@ -245,16 +247,22 @@ def _cast(op: Op, arrays: Sequence[Any], promoted: Sequence[int]) -> tuple[list[
     target = promote([arrays[i] for i in positions], op.facts.to_float)
     if target is None:
         for i in positions:  # They are all numbers.
-            is_float_number = op.facts.to_float or isinstance(arrays[i], float)
-            arrays[i] = _asarray(arrays[i], np.float64 if is_float_number else None)
+            number = arrays[i]
+            arrays[i] = _asarray(number, np.float64 if op.facts.to_float or isinstance(number, float) else None)
+            if arrays[i].dtype.kind == "O":
+                bits = number.bit_length()
+                raise OperandError(
+                    f"{op.name}: an integer of {bits} bits is beyond those of int64; write it as a float."
+                )
         return arrays, None
     # Integers, and numbers of other floats, have digits that a half does not.
     is_native = op.facts.native_half and all(getattr(arrays[i], "dtype", target) == target for i in positions)
     working = target if is_native else widened(target)
     for i in positions:
         array = arrays[i]
-        if type(array) in _NUMBERS and target in FLOAT_DTYPES:
-            arrays[i] = float(array) if op.facts.to_float else array
+        if type(array) in _NUMBERS:
+            # NumPy knows whether an integer fits beside others, and compares also one that does not.
+            arrays[i] = float(array) if op.facts.to_float and target in FLOAT_DTYPES else array
         elif getattr(array, "dtype", None) is not working:
             arrays[i] = converted(_asarray(array), working)
     return arrays, target if target is not working else None

@@ -252,13 +252,20 @@ def _as_tuples(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _register(entry: Op | Composite, face: Callable[..., Any], is_internal: bool = False) -> Callable[..., Any]:
-    if entry.name in registry:
+    known = registry.get(entry.name)
+    # A file that an interrupt has left half loaded is run again.
+    if known is not None and _declared_at(known.face) != _declared_at(face):
         raise TypeError(f"op {entry.name} is declared twice")
     registry[entry.name] = entry
     # What is declared with a leading underscore is internal, or `face_of` makes another function its public one.
     if not is_internal:
         _expose(entry, face)
     return face
+
+
+def _declared_at(face: Callable[..., Any]) -> tuple[str, int]:
+    code = cast(Any, inspect.unwrap(face)).__code__
+    return code.co_filename, code.co_firstlineno
 
 
 def _expose(entry: Op | Composite, face: Callable[..., Any]) -> None:

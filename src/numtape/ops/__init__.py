@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ..kernels.forks import loading
 from .arithmetic import abs, add, cbrt, div, hypot, mul, neg, positive, pow, reciprocal, rsqrt, sign, sqrt, square, sub
 from .bounds import clip, maximum, minimum
 from .calculus import cumulative_trapezoid, diff, gradient, trapezoid
@@ -436,4 +437,9 @@ def load_all() -> None:
 def _load(family: str) -> Any:
     from importlib import import_module
 
-    return import_module(f".{family}", __name__)
+    with loading:
+        return import_module(f".{family}", __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *FAMILIES})

@@ -32,6 +32,7 @@ def _cosine_reference(a: Array, b: Array, target: Array, margin: float = 0.0) ->
     to_float=True,
     also=("cosine_embedding",),
     rounds_once=True,
+    promoted=("a", "b"),
     precision="widen",
     kinks="where the cosine is equal to margin; the derivative there is taken as 0",
     reference=reduced(_cosine_reference),

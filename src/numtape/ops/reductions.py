@@ -283,11 +283,11 @@ def min(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def _weights(x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
-    weights = softmax(x, axis)
     if not np.isneginf(array_of(out)).any():
-        return weights
-    # Of a lane of -inf alone no element has a say.
-    return where(restore_axes(out, x.shape, axis, keepdims) == -np.inf, 0.0, weights)
+        return softmax(x, axis)
+    # Of a lane of -inf alone no element has a say. Its softmax is NaN, and so would be what second derivatives read.
+    is_nothing = restore_axes(out, x.shape, axis, keepdims) == -np.inf
+    return where(is_nothing, 0.0, softmax(where(is_nothing, 0.0, x), axis))
 
 
 @differentiable(

@@ -147,7 +147,7 @@ def _is_pure(value: Any) -> bool:
     if inspect.isbuiltin(value):
         return value in _PURE or value.__module__ == "math"
     if isinstance(value, FunctionType):
-        return any(value is face for face in public.values())
+        return any(value is face for face in list(public.values()))
     return isinstance(value, np.ufunc | type(np.where))
 
 
