@@ -124,6 +124,11 @@ def plain_array(what: str, array: NDArray) -> NDArray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def unit_of(dtype: Dtype) -> float:
+    """Return the distance from 1 to the next number; ml_dtypes' dtypes have no finfo of NumPy."""
+    return float(np.nextafter(np.ones((), dtype), dtype.type(2))) - 1.0
+
+
 def is_float(dtype: Dtype) -> bool:
     """Say whether values of `dtype` can have derivatives."""
     return dtype in FLOAT_DTYPES

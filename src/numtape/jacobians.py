@@ -27,12 +27,12 @@ from .arguments import (
 from .core.context import current, entered
 from .core.gradients import as_tensor, link_of, ones_like, sweep, tracked_again
 from .core.graph import Graph
-from .core.jacobian import Blocks, LostAtCut, Path, Sweeper, by_cut, by_forward, by_reverse
-from .core.value import Value, wrap
+from .core.jacobian import Blocks, InfiniteAtCut, LostAtCut, Path, Sweeper, by_cut, by_forward, by_reverse
+from .core.value import Value, array_of, wrap
 from .counts import is_count
 from .errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
 from .lifted import BatchedTensor
-from .ops import concat
+from .ops import concat, where
 from .schedule import HybridScheduler
 from .scheduler_config import SchedulerConfig, SchedulingStrategy, as_member
 
@@ -282,20 +282,46 @@ def matrix_blocks(
 def _blocks(path: Path, scheduler: HybridScheduler, sweeper: Sweeper) -> Blocks:
     """Compute a Jacobian as the scheduler decides, and anew where an op turns out to lack a mode."""
     refused: dict[SchedulingStrategy, str] = {}
+    is_infinite = False
     while True:
         mode = scheduler.decide(path, refused).mode
         try:
-            if mode is SchedulingStrategy.FORWARD:
-                return by_forward(path, sweeper)
-            if mode is SchedulingStrategy.REVERSE:
-                return by_reverse(path, sweeper)
-            return by_cut(path, path.narrowest, sweeper)
+            if mode is SchedulingStrategy.MIXED:
+                return by_cut(path, path.narrowest, sweeper)
+            blocks = _BY_MODE[mode](path, sweeper)
+            return _filled(blocks, _OTHER[mode], path, sweeper) if is_infinite else blocks
         except LostAtCut as lost:
             refused[mode] = str(lost)  # Also if nothing else was asked for: the numbers count.
+            is_infinite = isinstance(lost, InfiniteAtCut)
         except NotDifferentiableError as error:
             refused[mode] = str(error)
             if not scheduler.can_decide_anew(refused):
                 raise
+
+
+def _filled(blocks: Blocks, other: SchedulingStrategy, path: Path, sweeper: Sweeper) -> Blocks:
+    """Return blocks with what the other mode finds where they are NaN.
+
+    Next to an infinite derivative a sweep of unit vectors makes NaN of zeros: tangents for inputs that have nothing to
+    do with it, cotangents for outputs. Few elements are both.
+    """
+    if not any(np.isnan(array_of(block)).any() for block in itertools.chain(*blocks) if block is not None):
+        return blocks
+    try:
+        others = _BY_MODE[other](path, sweeper)
+    except NotDifferentiableError:
+        return blocks
+    return [
+        [a if a is None or b is None else where(np.isnan(array_of(a)), b, a) for a, b in zip(row, found, strict=True)]
+        for row, found in zip(blocks, others, strict=True)
+    ]
+
+
+_BY_MODE = {SchedulingStrategy.FORWARD: by_forward, SchedulingStrategy.REVERSE: by_reverse}
+_OTHER = {
+    SchedulingStrategy.FORWARD: SchedulingStrategy.REVERSE,
+    SchedulingStrategy.REVERSE: SchedulingStrategy.FORWARD,
+}
 
 
 def _chunk_size(path: Path) -> int:

@@ -142,7 +142,8 @@ def leaves_like(tree: Any, other: Any) -> list[Any]:
     else:
         theirs = _children(other)
         if len(theirs) != len(_children(tree)) or _node(other) is None or isinstance(other, dict):
-            raise ArgumentError(f"tree: {_described(tree)} is wanted, not {_described(other)}.")
+            got = type(other).__name__ if _node(other) is None else _described(other)
+            raise ArgumentError(f"tree: {_described(tree)} is wanted, not {got}.")
     return [leaf for a, b in zip(_children(tree), theirs, strict=True) for leaf in leaves_like(a, b)]
 
 

@@ -339,3 +339,31 @@ def test_lanes_of_nothing_have_no_second_derivatives(keepdims):
     for mode in ("auto", "forward", "reverse", "mixed"):
         np.testing.assert_allclose(nt.jacobian(nt.grad(reached), mode=mode)(x), expected, atol=1e-15)
         np.testing.assert_allclose(nt.hessian(reached, mode=mode)(x), expected, atol=1e-15)
+
+
+def test_an_infinite_derivative_leaves_its_neighbours_alone():
+    """Tangents and cotangents make NaN of other zeros beside it; what one of them knows is there."""
+    x = np.array([0.0, 1.0, 2.0])
+    at_inputs = np.tile(np.r_[np.inf, 0.5 / np.sqrt(x[1:])], (4, 1))
+    for mode in ("auto", "mixed"):
+        found = nt.jacobian(lambda x: nt.sqrt(x).sum() * np.ones(4), mode=mode)(x)
+        np.testing.assert_array_equal(found, at_inputs)
+        found = nt.jacobian(lambda x: nt.sqrt(x.sum() * np.r_[0.0, 1.0, 2.0, 3.0]), mode=mode)(x)
+        np.testing.assert_allclose(found[1:], np.tile(0.5 * np.sqrt(np.arange(1.0, 4.0) / 3.0)[:, None], (1, 3)))
+
+
+def test_the_arguments_of_a_transform_are_nobody_elses_to_write():
+    def doubled(x):
+        with nt.no_grad():
+            x *= 2.0
+        return x * x
+
+    for x in (np.arange(3.0), nt.arange(3.0)):
+        for transform in (nt.grad(lambda x: doubled(x).sum()), nt.jacobian(doubled), lambda x: nt.jvp(doubled, x, x)):
+            with pytest.raises(nt.errors.LeafWriteError) as caught:
+                transform(x)
+            assert str(caught.value) == (
+                "mul: an argument of a function that is being differentiated cannot be written in place, since that "
+                "would change what the caller holds; clone() it first."
+            )
+        assert x.tolist() == [0.0, 1.0, 2.0]

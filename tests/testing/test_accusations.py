@@ -90,3 +90,11 @@ def test_a_function_that_drifts_is_named():
     check = check_gradients(drifting, np.ones(5))
     assert check.counts == {Verdict.NON_DETERMINISTIC: 5}
     assert "two calls with the same arguments differ" in str(check)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_cancellation_is_told_from_a_wrong_rule_wherever_an_element_stands(size):
+    rng = np.random.default_rng(size)
+    for _ in range(8):
+        check = check_gradients(lambda x: ((nt.exp(x) - 1.0) / x).sum(), 10.0 ** rng.uniform(-7.0, -4.0, size))
+        assert Verdict.WRONG_RULE not in check.counts

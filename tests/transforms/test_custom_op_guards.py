@@ -529,3 +529,40 @@ def test_rules_that_return_nothing_or_complex_numbers_are_refused(kind):
             text = message_of((DtypeError, NotDifferentiableError, nt.errors.ShapeError), run)
             assert returned in text
             assert f"doubled: the {kind} rule of argument 'x'" in text
+
+
+# What differences cannot tell.
+
+
+@pytest.mark.parametrize(
+    ("function", "vjp", "points"),
+    [
+        (np.tanh, lambda g, x: g * (1.0 - np.tanh(x) ** 2), np.linspace(8.0, 14.0, 60)),
+        (lambda x: x**2 + 1e10, lambda g, x: 2.0 * g * x, np.linspace(1.0, 2.0, 20)),
+        (lambda x: x**2 + 1e6, lambda g, x: 2.0 * g * x, np.linspace(0.01, 0.02, 20)),
+        (np.cos, lambda g, x: -g * np.sin(x), np.linspace(1e-5, 2e-5, 20)),
+        (lambda x: np.square(x.astype(np.float32)), lambda g, x: 2.0 * g * x, np.linspace(0.5, 1.0, 60)),
+    ],
+    ids=["flat", "large", "rather large", "even", "narrow"],
+)
+def test_a_right_rule_is_not_refused_for_what_rounding_does_to_differences(function, vjp, points):
+    for point in points:
+        op = custom_op(vjp={"x": vjp})(lambda x, /: function(x))
+        nt.grad(lambda x, op=op: op(x).sum())(np.array([point]))
+
+
+def test_a_symmetric_matrix_does_not_settle_the_rule_of_a_product():
+    op = custom_op(vjp={"a": lambda g, b: g @ b.T, "b": lambda g, a: a @ g})(lambda a, b, /: a @ b)
+    b = np.arange(1.0, 5.0).reshape(2, 2)
+    for symmetric in (np.eye(2), np.array([[2.0, 1.0], [1.0, 3.0]])):
+        nt.grad(lambda b, a=symmetric: op(a, b).sum())(b)
+    with pytest.raises(nt.errors.GradientError, match="the vjp rule of argument 'b'"):
+        nt.grad(lambda b: op(np.array([[2.0, 1.0], [0.0, 3.0]]), b).sum())(b)
+
+
+def test_a_tensor_among_the_parameters_is_named():
+    op = custom_op(vjp={"x": lambda g, k: g * k})(lambda x, /, *, k=2.0: x * k)
+    assert message_of(nt.errors.OperandError, lambda: op(X, k=nt.tensor(2.0))).endswith(
+        "returns an array or a tuple of arrays, not Tensor. A tensor that it computes with must be one of its "
+        "operands, which stand before the /."
+    )

@@ -110,7 +110,7 @@ def argument_lists(
         parameters = []
     missing = [p.name for p in parameters if p.default is inspect.Parameter.empty]
     if missing or not parameters:
-        wants = f"needs {', '.join(missing)}" if missing else "has no defaults"
+        wants = f"needs {', '.join(missing)}" if missing else "has no positional arguments"
         raise UsageError(
             f'{target} {wants}; give arguments, as in --args "np.ones(3), 2.0", or defaults, or set '
             "function.samples to a list of argument tuples."

@@ -272,6 +272,10 @@ class LostAtCut(Exception):
     """The halves of a product at a cut do not tell what sweeps all the way would. It never leaves the package."""
 
 
+class InfiniteAtCut(LostAtCut):
+    """A half of a product has derivatives that are infinite, or NaN."""
+
+
 def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian as products: tangents from the cut on, cotangents from the cut back.
 
@@ -296,7 +300,7 @@ def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
             before = sweeper.reverse(cut.links, path.sources, graph_before, "call", unit)
         if not _are_finite((*after, *before)):
             # An infinite derivative would meet zeros in the product, and spoil what a sweep keeps apart.
-            raise LostAtCut("a derivative on one side of the cut is too large")
+            raise InfiniteAtCut("a derivative on one side of the cut is too large")
         if underflows:
             continue
         with np.errstate(all="ignore"):

@@ -113,9 +113,15 @@ def check_stamp(record: Record, position: int, version: Stamp, stamp: int) -> No
 def check_writable(name: str, target: Value, is_recording: bool) -> None:
     """Raise if `target` must not be written now."""
     settle(current())
-    if is_recording:
-        leaf = _leaf_of(target)
-        if leaf is not None:
+    leaf = _leaf_of(target)
+    if leaf is not None:
+        if leaf.extras is not None and leaf.extras.is_argument:
+            what = "an argument" if leaf is target else "a view of an argument"
+            raise LeafWriteError(
+                f"{name}: {what} of a function that is being differentiated cannot be written in place, since that "
+                "would change what the caller holds; clone() it first."
+            )
+        if is_recording:
             what = "a leaf" if leaf is target else "a view of a leaf"
             raise LeafWriteError(
                 f"{name}: {what} that requires a gradient or is watched cannot be written in place while gradients are "

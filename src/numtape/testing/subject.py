@@ -16,7 +16,7 @@ from ..core.context import Scope
 from ..core.op import Op, Structure
 from ..core.record import Record
 from ..core.value import LEAF, Value, wrap
-from ..dtypes import is_float
+from ..dtypes import is_float, unit_of
 from ..errors import ArgumentError, DtypeError, GradientError, NumtapeError, OperandError, ShapeError
 from ..grad_mode import enable_grad
 from ..tensors import Tensor
@@ -32,11 +32,6 @@ STRIDE = 1e-4
 HIDDEN, LOST = 1e3, 1e18
 #: How often it is called with more rounding errors than it has.
 SHAKES = 3
-
-
-def unit_of(dtype: Any) -> float:
-    """Return the distance from 1 to the next number; ml_dtypes' dtypes have no finfo of NumPy."""
-    return float(np.nextafter(np.ones((), dtype), dtype.type(2))) - 1.0
 
 
 class Widths(Scope):
@@ -82,7 +77,9 @@ class Shaken(Scope):
     def _shaken(self, array: NDArray) -> NDArray:
         if array.dtype != np.float64 and not (self.is_any and is_float(array.dtype)):
             return array
-        factor = 1.0 + unit_of(array.dtype) * self.rng.uniform(-1.0, 1.0, array.shape)
+        # By half a unit at least: less would be rounded away, and an element would pass for one that does not move.
+        change = self.rng.uniform(0.5, 1.0, array.shape) * self.rng.choice([-1.0, 1.0], array.shape)
+        factor = 1.0 + unit_of(array.dtype) * change
         return np.asarray(array * factor).astype(array.dtype, copy=False)
 
 

@@ -23,6 +23,7 @@ Function = Callable[..., Any]
 Rules = Mapping[str, Function | Marker | None]
 
 #: What a declaration may say beside its rules.
+_AMONG_OPERANDS = " A tensor that it computes with must be one of its operands, which stand before the /."
 _FACTS = set(Facts._fields) - {"also", "is_discrete", "numpy", "samples"}
 
 
@@ -289,7 +290,7 @@ class _Declaration:
         if not isinstance(part, np.ndarray | np.generic | float | int):
             raise OperandError(
                 f"{self.name}: the function of a custom_op returns an array or a tuple of arrays, not "
-                f"{type(part).__name__}."
+                f"{type(part).__name__}.{_AMONG_OPERANDS if isinstance(part, Value) else ''}"
             )
         if any(isinstance(x, np.ndarray) and np.may_share_memory(part, x) for x in taken):
             return np.array(part)

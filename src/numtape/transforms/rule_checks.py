@@ -17,7 +17,7 @@ from ..core.gradients import link_of
 from ..core.op import NON_DIFFERENTIABLE, Op
 from ..core.reverse import reverse
 from ..core.value import LEAF, Lifted, Value, array_of, wrap
-from ..dtypes import FLOAT_DTYPES, is_float
+from ..dtypes import FLOAT_DTYPES, is_float, unit_of
 from ..errors import ArgumentError, GradientError, NotDifferentiableError, OperandError
 from ..ops.samples import Sample
 from ..taylor import Series
@@ -72,8 +72,8 @@ class RuleChecks:
         operands = [wrap(Tensor, array_of(x)) if isinstance(x, Series) else x for x in operands]
         if any(isinstance(x, Lifted) for x in operands):
             return
-        # Equal operands hide the same mistakes each time.
-        hidden = self.doubted if self.doubted and _has_equals(operands) else ()
+        # Such operands hide the same mistakes each time.
+        hidden = self.doubted if self.doubted and _may_hide(operands) else ()
         ready = {
             argument: x
             for argument, x in zip(self.op.arguments, operands, strict=True)
@@ -85,7 +85,7 @@ class RuleChecks:
         for argument, x in ready.items():
             if told.get(argument) and self._settle(argument, operands, params):
                 continue
-            if argument not in self.doubted or not _has_equals(operands):
+            if argument not in self.doubted or not _may_hide(operands):
                 is_telling = argument not in self.doubted and np.any(_plain(x))
                 self.waiting[argument] -= _COST if is_telling else _COST_AT_ZERO
             if self.waiting[argument] <= 0:
@@ -96,10 +96,10 @@ class RuleChecks:
 
         With a * b for both, the rules of a product are right where both are equal; with 2, that of a square at 1. A
         rule that is wrong beside its operands is not accused: some are right where they are ever called, as those for
-        unit vectors.
+        unit vectors. Beside a symmetric matrix are others, so that a transpose that is missing never shows.
         """
         beside = self._is_right_beside(argument, operands, params)
-        if beside or (beside is None and not _has_equals(operands)):
+        if (beside and not _has_symmetric(operands)) or (beside is None and not _may_hide(operands)):
             self.waiting.pop(argument, None)
             return True
         self.doubted.add(argument)
@@ -143,11 +143,22 @@ class RuleChecks:
                 self._settle(argument, operands, params)
 
 
-def _has_equals(operands: Sequence[Any]) -> bool:
-    """Say whether two operands are equal arrays."""
-    arrays = [x.array if isinstance(x, Value) else x for x in operands]
-    pairs = itertools.combinations([x for x in arrays if isinstance(x, np.ndarray)], 2)
-    return any(x.shape == y.shape and (x is y or np.array_equal(x, y)) for x, y in pairs)
+def _may_hide(operands: Sequence[Any]) -> bool:
+    """Say whether two operands are equal arrays, or one is a symmetric matrix."""
+    pairs = itertools.combinations(_arrays(operands), 2)
+    has_equals = any(x.shape == y.shape and (x is y or np.array_equal(x, y)) for x, y in pairs)
+    return has_equals or _has_symmetric(operands)
+
+
+def _has_symmetric(operands: Sequence[Any]) -> bool:
+    """Say whether an operand is a symmetric matrix of more than one element, or a stack of them."""
+    matrices = [x for x in _arrays(operands) if x.ndim > 1 and x.shape[-1] == x.shape[-2] > 1]
+    return any(np.array_equal(x, x.swapaxes(-1, -2)) for x in matrices)
+
+
+def _arrays(operands: Sequence[Any]) -> list[NDArray]:
+    arrays = (x.array if isinstance(x, Value) else x for x in operands)
+    return [x for x in arrays if isinstance(x, np.ndarray)]
 
 
 def _resized(x: NDArray, part: float) -> NDArray:
@@ -327,13 +338,15 @@ def _slope(
 ) -> _Slope | None:
     """Return the derivative along `t` by differences, or None if they cannot tell."""
 
+    def weighted(outs: Sequence[NDArray], scale: Callable[[NDArray], float] = lambda y: 1.0) -> NDArray:
+        return np.concatenate([(scale(y) * y * g).ravel() for y, g in zip(outs, cotangents, strict=True)])
+
     def at(h: float) -> NDArray:
-        moved = [x + h * t if i == position else x for i, x in enumerate(arrays)]
-        outs = _outputs(op, moved, params)
-        return np.concatenate([(y * g).ravel() for y, g in zip(outs, cotangents, strict=True)])
+        return weighted(_outputs(op, [x + h * t if i == position else x for i, x in enumerate(arrays)], params))
 
     try:
-        middle = at(0.0)
+        outs = _outputs(op, arrays, params)
+        middle = weighted(outs)
         sides = [((at(h) - middle) / h, (middle - at(-h)) / h) for h in _STEPS]
     except (ValueError, TypeError, ArithmeticError):
         return None
@@ -342,7 +355,10 @@ def _slope(
     size = float(np.sum(np.abs(centres[1])))
     # One-sided differences of a smooth function approach each other with the step; at a kink they do not.
     kink = max(0.0, bends[1] - 1.1 * bends[0] * _STEPS[1] / _STEPS[0])
-    error = float(np.sum(np.abs(centres[0] - centres[1]))) + kink
+    # What rounding may have changed in the outputs that move.
+    has_moved = (sides[1][0] != 0.0) | (sides[1][1] != 0.0)
+    rounding = float(np.sum(np.abs(weighted(outs, lambda y: unit_of(y.dtype))), where=has_moved)) / _STEPS[1]
+    error = float(np.sum(np.abs(centres[0] - centres[1]))) + kink + rounding
     if not np.isfinite(size + error) or error > 0.1 * max(size, 1e-12):
         return None
     return _Slope(float(np.sum(centres[1])), error, size)
