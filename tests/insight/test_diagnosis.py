@@ -66,6 +66,23 @@ def test_overflow_says_what_the_value_would_be(function, arrays, dtype, value, l
     assert (found.direction, found.cause) == ("forward", f"overflow: the value is {value}, and the largest {largest}.")
 
 
+@pytest.mark.parametrize(
+    ("function", "x", "cause"),
+    [
+        (nt.acos, 1.0 + 1e-9, "acos is finite where abs(x) <= 1, and here x = 1.000000001."),
+        (nt.asin, -1.0 - 1e-9, "asin is finite where abs(x) <= 1, and here x = -1.000000001."),
+        (nt.sqrt, -1e-300, "sqrt is finite where x >= 0, and here x = -1e-300."),
+    ],
+)
+def test_an_operand_just_outside_of_the_domain_has_all_its_digits(function, x, cause):
+    assert explained(function, [x], dtype=nt.float64).cause == cause
+
+
+def test_a_value_just_beyond_the_largest_has_as_many_digits_as_it_needs():
+    cause = explained(lambda x: x * 1.0001, [3.4028234e38]).cause
+    assert cause == "overflow: the value is 3.40316381e+38, and the largest float32 is 3.40282347e+38."
+
+
 def test_the_repair_of_overflow_depends_on_the_dtype():
     half = "compute this in float32 (x.astype(nt.float32)) or bfloat16, or scale down before."
     small = (

@@ -100,7 +100,7 @@ def _added(birth: Birth) -> Diagnosis:
     dtype = birth.record.inputs[birth.position].dtype
     return (
         "overflow of .grad when this gradient was added to what it held from an earlier backward: the sum is "
-        f"{_short(birth.exact)}, and the largest {dtype} is {largest(dtype):.4g}.",
+        f"{_beyond(birth.exact, dtype)}.",
         "call zero_grad() before each backward; to add up gradients, scale the losses down or keep the tensor in "
         "float32.",
     )
@@ -110,8 +110,8 @@ def _rounded(birth: Birth) -> Diagnosis:
     assert birth.position is not None
     dtype = birth.record.inputs[birth.position].dtype
     return (
-        f"overflow of the gradient when it was rounded to the dtype of its tensor: it is {_short(birth.exact)}, and "
-        f"the largest {dtype} is {largest(dtype):.4g}.",
+        "overflow of the gradient when it was rounded to the dtype of its tensor: it is "
+        f"{_beyond(birth.exact, dtype)}.",
         "scale the loss down, keep the tensor in float32, or use bfloat16, which reaches as far as float32.",
     )
 
@@ -129,6 +129,10 @@ def _in_forward(birth: Birth) -> Diagnosis:
     op = birth.record.op
     shown = _shown(birth.operands)
     if birth.infinity is None and not _is_inside(op, birth.operands):
+        values = {seen.name: seen.value or 0.0 for seen in birth.operands}
+        if is_in_domain(op, {name: float(f"{value:g}") for name, value in values.items()}):
+            # Six digits do not show that it is outside, as of a cosine that was rounded to a little more than 1.
+            shown = " and ".join(f"{name} = {float(value)!r}" for name, value in values.items())
         return (
             f"{op.name} is finite where {op.facts.domain}, and here {shown}.",
             "bound the operand before the op, with nt.clip or a small number that is added; or, if that element is not "
@@ -150,7 +154,7 @@ def _in_forward(birth: Birth) -> Diagnosis:
                 _about_overflow(dtype),
             )
         return (
-            f"overflow: the value is {_short(birth.exact)}, and the largest {dtype} is {largest(dtype):.4g}.",
+            f"overflow: the value is {_beyond(birth.exact, dtype)}.",
             _about_overflow(dtype),
         )
     if birth.infinity is not None:
@@ -234,6 +238,19 @@ def _in_backward(birth: Birth, records: Sequence[Record]) -> Diagnosis:
 def _short(number: Any) -> str:
     # Of a number beyond float64, `format` makes an infinity.
     return np.format_float_scientific(number, precision=3, trim="-").replace(".e", "e")
+
+
+def _beyond(number: Any, dtype: Any) -> str:
+    """Return a number and the largest one of a dtype, with so many digits that they differ."""
+    most = largest(dtype)
+    for precision in (3, 8, 16):
+        number_text, most_text = (
+            np.format_float_scientific(each, precision=precision, trim="-").replace(".e", "e")
+            for each in (number, most)
+        )
+        if number_text != most_text:
+            break
+    return f"{number_text}, and the largest {dtype} is {f'{most:.4g}' if precision == 3 else most_text}"
 
 
 def _shown(operands: Sequence[Seen]) -> str:

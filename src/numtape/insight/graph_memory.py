@@ -1,5 +1,6 @@
 """The bytes that a graph holds over forward and backward: as a profile measured them, or as its records predict."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from ..core.buffers import buffer_of
@@ -22,7 +23,8 @@ def timeline(records: Sequence[Record], numbers: Sequence[Numbers]) -> Timeline:
 def _predicted(records: Sequence[Record]) -> Timeline:
     """Predict: values that rules read are held until the sweep has passed their record, cotangents until it does.
 
-    Dropped values are made again when the first rule reads them, and held from then on.
+    Values that were dropped together are made again when the first rule reads one of them, and held from then on; under
+    a budget, one by one.
     """
     held = _held_bytes(records)
     live = 0
@@ -30,11 +32,16 @@ def _predicted(records: Sequence[Record]) -> Timeline:
     backward = []
     waiting: set[Record] = set()
     restored: set[Record] = set()
+    together: dict[Block, set[Record]] = defaultdict(set)
+    for record in records:
+        if type(record.array) is Block and record.array.limit is None and not record.array.is_unread:
+            together[record.array].add(record)
     for record, value in zip(reversed(records), reversed(held), strict=True):
         if record.needs:
             cotangents = {record, *(link for i, link in enumerate(record.inputs) if record.needs >> i & 1)}
             new = {link for link in cotangents if type(link) is Record} - waiting
-            made = {link for link in _reads(record) if type(link.array) is Block} - restored
+            dropped = {link for link in _reads(record) if type(link.array) is Block} - restored
+            made = dropped.union(*(together[link.array] for link in dropped)) - restored
             live += sum(link.nbytes for link in new) + sum(link.nbytes for link in made)
             waiting |= new
             restored |= made

@@ -106,8 +106,8 @@ def _read_only(arrays: list[NDArray], name: str) -> Iterator[None]:
         if not locked or "read-only" not in str(error):
             raise
         raise OverwrittenError(
-            f"checkpoint: {name} writes to an array among its arguments in place, so it could not be run again; "
-            "compute a new array there, or pass a copy."
+            f"checkpoint: {name} writes to a read-only array in place. Those among its arguments are while it runs, "
+            "since it must be possible to run it again; compute a new array there, or pass a copy."
         ) from error
     finally:
         # A view only becomes writable while something that it is a view of is.

@@ -1,0 +1,34 @@
+"""The bytes over time that a picture predicts from its records, against those that were held."""
+
+import pytest
+
+import numtape as nt
+from numtape import nn
+from numtape.insight.memory import Activations
+
+CONFIGS = {
+    "nothing": None,
+    "full": nt.CheckpointConfig("full"),
+    "block": nt.CheckpointConfig("block", checkpoint_every_n=8),
+    "selective": nt.CheckpointConfig("selective"),
+    "budget": nt.CheckpointConfig("auto", memory_budget_mb=0.2),
+}
+
+
+def loss_of(tape):
+    rng = nt.Generator(0)
+    model = nn.Sequential(*(layer for _ in range(16) for layer in (nn.Linear(32, 32, rng=rng), nn.GELU())))
+    with tape:
+        return (model(nt.randn(128, 32, rng=rng)) ** 2).mean()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_predicted_peak_is_the_one_of_the_backward(name):
+    tape = nt.GradientTape(checkpoint=CONFIGS[name])
+    memory = nt.from_json(nt.to_json(loss_of(tape))).memory
+    assert not memory.is_measured
+    predicted = max(*memory.forward, *memory.backward)
+    tape = nt.GradientTape(checkpoint=CONFIGS[name])
+    with Activations() as held:
+        tape.backward(loss_of(tape))
+    assert predicted == pytest.approx(held.peak, rel=0.01)
