@@ -118,7 +118,8 @@ class OverwrittenError(GradientError):
 class LeafWriteError(GradientError):
     """A leaf that requires a gradient, or is watched, was written in place while recording.
 
-    Fails: ``w -= 0.1 * g``. Repair: ``with nt.no_grad(): w -= 0.1 * g``.
+    Fails: ``w -= 0.1 * g``. Repair: ``with nt.no_grad(): w -= 0.1 * g``. An argument of a function that is being
+    differentiated cannot be written at all; repair: ``w = w.clone()`` first.
     """
 
 
