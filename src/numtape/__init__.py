@@ -247,9 +247,10 @@ def __getattr__(name: str) -> _Any:
     if name in _ops.FAMILIES:
         found = globals()[name] = getattr(_ops, name)
         return found
-    _ops.load_all()  # It may be a further spelling of an op of theirs.
-    if name in _public:
-        return _public[name]
+    if not name.startswith("__"):
+        _ops.load_all()  # It may be a further spelling of an op of theirs.
+        if name in _public:
+            return _public[name]
     from .spelling import suggesting
 
     return suggesting(__name__, _ELSEWHERE)(name)

@@ -358,7 +358,7 @@ def test_the_arguments_of_a_transform_are_nobody_elses_to_write():
             x *= 2.0
         return x * x
 
-    for x in (np.arange(3.0), nt.arange(3.0)):
+    for x in (np.arange(3.0), nt.arange(3.0), nt.arange(3.0, requires_grad=True)):
         for transform in (nt.grad(lambda x: doubled(x).sum()), nt.jacobian(doubled), lambda x: nt.jvp(doubled, x, x)):
             with pytest.raises(nt.errors.LeafWriteError) as caught:
                 transform(x)
@@ -367,3 +367,16 @@ def test_the_arguments_of_a_transform_are_nobody_elses_to_write():
                 "would change what the caller holds; clone() it first."
             )
         assert x.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_buffer_of_which_an_argument_is_a_part_is_the_callers_to_write():
+    history = nt.ones(2, 3)
+
+    def function(x):
+        before = x.detach()
+        with nt.no_grad():
+            history[1] = 2.0
+        return (before * x).sum()
+
+    assert nt.grad(function)(history[0]).tolist() == [1.0, 1.0, 1.0]
+    assert history[1].tolist() == [2.0, 2.0, 2.0]

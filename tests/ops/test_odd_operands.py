@@ -184,6 +184,9 @@ def test_integers_that_do_not_fit_are_refused_never_wrapped():
     for function in (nt.square, nt.sum, nt.neg, lambda x: nt.add(x, 1)):
         with pytest.raises(OperandError, match=r"an integer of 100 bits is beyond those of int64; write it as a float"):
             function(10**30)
+    assert nt.mul(2.0, 2**64) == 2.0**65
+    assert nt.equal(2**64, 2**64)
+    assert nt.clip(5, 0, 2**64) == 5
     with pytest.raises(ArgumentError, match="add: Python integer 300 out of bounds for int8"):
         nt.add(np.int8(1), 300)
     assert nt.add(np.int8(1), np.array(300)) == 301

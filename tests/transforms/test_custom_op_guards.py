@@ -542,13 +542,23 @@ def test_rules_that_return_nothing_or_complex_numbers_are_refused(kind):
         (lambda x: x**2 + 1e6, lambda g, x: 2.0 * g * x, np.linspace(0.01, 0.02, 20)),
         (np.cos, lambda g, x: -g * np.sin(x), np.linspace(1e-5, 2e-5, 20)),
         (lambda x: np.square(x.astype(np.float32)), lambda g, x: 2.0 * g * x, np.linspace(0.5, 1.0, 60)),
+        (np.tanh, lambda g, x: g / np.cosh(x) ** 2, np.linspace(15.0, 40.0, 20)),
+        (lambda x: x + 1e15, lambda g, x: g, np.linspace(1.0, 2.0, 20)),
     ],
-    ids=["flat", "large", "rather large", "even", "narrow"],
+    ids=["flat", "large", "rather large", "even", "narrow", "flatter", "largest"],
 )
 def test_a_right_rule_is_not_refused_for_what_rounding_does_to_differences(function, vjp, points):
     for point in points:
         op = custom_op(vjp={"x": vjp})(lambda x, /: function(x))
         nt.grad(lambda x, op=op: op(x).sum())(np.array([point]))
+
+
+@pytest.mark.parametrize("factor", [1000.0, -1.0, 10.0])
+def test_a_rule_that_is_far_off_is_refused_where_differences_tell_little(factor):
+    op = custom_op(vjp={"x": lambda g, x: 2.0 * factor * g * x})(lambda x, /: x**2 + 1e10)
+    points = np.random.default_rng(0).uniform(1.0, 2.0, (30, 5))
+    with pytest.raises(nt.errors.GradientError):
+        list(map(nt.grad(lambda x: op(x).sum()), points))
 
 
 def test_a_symmetric_matrix_does_not_settle_the_rule_of_a_product():

@@ -215,7 +215,12 @@ def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
         raise explain(op, arrays, error) from error
     if type(out) is tuple:
         return tuple(_finish(part, target) for part in out)
-    return out if type(out) is _ndarray and target is None else _finish(out, target)
+    if type(out) is not _ndarray or target is not None:
+        out = _finish(out, target)
+    if dtype is None and out.dtype.kind == "O":
+        bits = max(x.item().bit_length() for x in arrays if type(x) is _ndarray and x.dtype.kind == "O")
+        raise OperandError(f"{op.name}: an integer of {bits} bits is beyond those of int64; write it as a float.")
+    return out
 
 
 def _common_dtype(arrays: Sequence[Any], positions: Sequence[int]) -> Dtype | None:
@@ -246,14 +251,9 @@ def _cast(op: Op, arrays: Sequence[Any], promoted: Sequence[int]) -> tuple[list[
     positions = [i for i in promoted if i < len(arrays) and arrays[i] is not None]
     target = promote([arrays[i] for i in positions], op.facts.to_float)
     if target is None:
+        has_floats = op.facts.to_float or any(isinstance(arrays[i], float) for i in positions)
         for i in positions:  # They are all numbers.
-            number = arrays[i]
-            arrays[i] = _asarray(number, np.float64 if op.facts.to_float or isinstance(number, float) else None)
-            if arrays[i].dtype.kind == "O":
-                bits = number.bit_length()
-                raise OperandError(
-                    f"{op.name}: an integer of {bits} bits is beyond those of int64; write it as a float."
-                )
+            arrays[i] = _asarray(arrays[i], np.float64 if has_floats else None)
         return arrays, None
     # Integers, and numbers of other floats, have digits that a half does not.
     is_native = op.facts.native_half and all(getattr(arrays[i], "dtype", target) == target for i in positions)

@@ -114,19 +114,18 @@ def check_writable(name: str, target: Value, is_recording: bool) -> None:
     """Raise if `target` must not be written now."""
     settle(current())
     leaf = _leaf_of(target)
-    if leaf is not None:
-        if leaf.extras is not None and leaf.extras.is_argument:
-            what = "an argument" if leaf is target else "a view of an argument"
-            raise LeafWriteError(
-                f"{name}: {what} of a function that is being differentiated cannot be written in place, since that "
-                "would change what the caller holds; clone() it first."
-            )
-        if is_recording:
-            what = "a leaf" if leaf is target else "a view of a leaf"
-            raise LeafWriteError(
-                f"{name}: {what} that requires a gradient or is watched cannot be written in place while gradients are "
-                "recorded; use `with nt.no_grad():` for an update, or compute a new tensor."
-            )
+    if _is_argument(target, leaf, is_recording):
+        what = "an argument" if leaf is target or type(target.node) is Record else "a view of an argument"
+        raise LeafWriteError(
+            f"{name}: {what} of a function that is being differentiated cannot be written in place, since that would "
+            "change what the caller holds; clone() it first."
+        )
+    if is_recording and leaf is not None:
+        what = "a leaf" if leaf is target else "a view of a leaf"
+        raise LeafWriteError(
+            f"{name}: {what} that requires a gradient or is watched cannot be written in place while gradients are "
+            "recorded; use `with nt.no_grad():` for an update, or compute a new tensor."
+        )
     if is_element(target):
         raise OverwrittenError(
             f"{name}: an element that was taken out of a tensor is a copy, as in NumPy, and cannot be written; "
@@ -134,6 +133,20 @@ def check_writable(name: str, target: Value, is_recording: bool) -> None:
         )
     if not target.array.flags.writeable:
         raise OverwrittenError(f"{name}: the tensor's memory is read-only; use clone() to get memory of its own.")
+
+
+def _is_argument(target: Value, leaf: Value | None, is_recording: bool) -> bool:
+    """Say whether a write to `target` would change what a transform that is running differentiates by.
+
+    What is tracked outside of the transform may be written where that is recorded. A buffer of the caller's, of which
+    the argument is a part, is the caller's to write.
+    """
+    node = target.node
+    if type(node) is Record and node.notes is not None and node.notes.is_argument:
+        return not is_recording
+    if leaf is None or leaf.extras is None:
+        return False
+    return leaf.extras.is_argument and target.array.size <= leaf.array.size
 
 
 def _leaf_of(target: Value) -> Value | None:
