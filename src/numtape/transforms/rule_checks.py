@@ -33,7 +33,7 @@ _BESIDE = 0.01
 _STEPS = (1e-4, 1e-5)
 #: Of central differences, relative to the size of the derivative.
 _TOLERANCE = 1e-6
-#: So many times the error of a slope that is not clear are beyond doubt.
+#: So many times an error are beyond doubt.
 _FAR = 3.0
 #: Of the dot-product test, where both sides are exact but for rounding.
 _ROUNDING = 1e-9
@@ -361,12 +361,13 @@ def _slope(
     size = float(np.sum(np.abs(centres[1])))
     # One-sided differences of a smooth function approach each other with the step; at a kink they do not.
     kink = max(0.0, bends[1] - 1.1 * bends[0] * _STEPS[1] / _STEPS[0])
-    # What rounding may have changed in the outputs. One that does not move at all is clear, but may have to by less.
-    rounding = np.abs(weighted(outs, lambda y: unit_of(y.dtype))) / _STEPS[1]
+    # What rounding may have changed in the outputs, each by its own. One that does not move at all is clear, but may
+    # have to by less than that.
+    rounding = _FAR * weighted(outs, lambda y: unit_of(y.dtype)) / _STEPS[1]
     has_moved = (sides[1][0] != 0.0) | (sides[1][1] != 0.0)
-    error = float(np.sum(np.abs(centres[0] - centres[1]))) + kink + float(np.sum(rounding, where=has_moved))
+    error = float(np.sum(np.abs(centres[0] - centres[1]))) + kink + float(np.linalg.norm(rounding[has_moved]))
     if not np.isfinite(size + error):
         return None
     is_clear = error <= 0.1 * max(size, 1e-12)
-    error += float(np.sum(rounding, where=~has_moved))
+    error += float(np.linalg.norm(rounding[~has_moved]))
     return _Slope(float(np.sum(centres[1])), error if is_clear else _FAR * error, size, is_clear)
