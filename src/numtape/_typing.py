@@ -1,7 +1,7 @@
 """The few type aliases that signatures share."""
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,5 +14,3 @@ DtypeLike: TypeAlias = Any
 Shape: TypeAlias = tuple[int, ...]
 Axis: TypeAlias = int | tuple[int, ...] | None
 Rule: TypeAlias = Callable[..., Any]
-#: What NumPy does where numbers become too small: as always, or it calls the function that `np.errstate` was given.
-Underflow: TypeAlias = Literal["ignore", "call"]

@@ -2,12 +2,15 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from ._typing import NDArray
 from .core.batching import Batched
 from .core.context import current
+from .core.op import Op
 from .core.record import call_site
 from .core.value import Lifted
 from .errors import LeavesTapeError
@@ -87,5 +90,40 @@ class BatchedTensor(Batched, LiftedTensor):
                 return self.of(a + b)
         return super().__add__(other)
 
+    @classmethod
+    def of_units(cls, members: NDArray, first: int) -> "UnitVectors":
+        """Return the batch of the rows of a matrix, which are unit vectors."""
+        batch = UnitVectors.__new__(UnitVectors)
+        batch.members = members
+        batch.node = batch.version = batch.extras = None
+        batch.first = first
+        return batch
 
-BatchedTensor.plain = BatchedTensor
+
+class UnitVectors(BatchedTensor):
+    """A batch of unit vectors, whose 1 moves on by one from member to member: what whole Jacobians begin with."""
+
+    __slots__ = ("first",)
+
+    #: The place of the 1 in the first member.
+    first: int
+
+    #: What is computed of them is any batch.
+    of = BatchedTensor.of
+
+    def run_op(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Run an op on all members; without arithmetic, if it only selects parts of another operand."""
+        of_units = op.facts.of_units
+        if of_units is not None:
+            others = [x for x in operands if x is not self]
+            if len(others) == len(operands) - 1 and all(
+                type(x) is np.ndarray and x.dtype == self.dtype for x in others
+            ):
+                position = next(i for i, x in enumerate(operands) if x is self)
+                parts = of_units(operands, position, slice(self.first, self.first + len(self.members)))
+                if parts is not None:
+                    return self.of(parts)
+        return super().run_op(op, operands, params)
+
+
+BatchedTensor.plain = UnitVectors.plain = BatchedTensor

@@ -2,7 +2,8 @@
 
 The price of a way is the multiply-adds of its sweeps. A tangent costs as much as a cotangent through the graph; forward
 needs one for each input, reverse one for each output, and mixed one of each for every element of the narrowest cut,
-plus the product of the two halves. Where the Jacobian is sparse and asked for as such, there is one for each colour of
+plus the product of the two halves. Plain sweeps begin with unit vectors: the first product with a matrix takes its rows
+or columns, and costs nothing. Where the Jacobian is sparse and asked for as such, there is one sweep for each colour of
 its columns, its rows, or both.
 """
 
@@ -97,8 +98,8 @@ class HybridScheduler:
             coloured: the ways to compute a sparse Jacobian, if that is wanted; plain sweeps are no more chosen then.
         """
         ways = {
-            _FORWARD: Alternative(_FORWARD, path.inputs, 0, path.inputs * path.work),
-            _REVERSE: Alternative(_REVERSE, 0, path.outputs, path.outputs * path.work),
+            _FORWARD: Alternative(_FORWARD, path.inputs, 0, path.inputs * (path.work - path.spared_tangents)),
+            _REVERSE: Alternative(_REVERSE, 0, path.outputs, path.outputs * (path.work - path.spared_cotangents)),
             _MIXED: _mixed(path),
         }
         prices = {mode: way.multiply_adds for mode, way in ways.items()}

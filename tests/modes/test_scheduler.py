@@ -80,7 +80,7 @@ def test_explain_prints_the_alternatives():
     assert scheduler.explain() == (
         "Jacobian of 2 outputs by 4 inputs: reverse, the cheaper of the plain modes\n"
         "    mode              tangents  cotangents  multiply-adds\n"
-        "    forward                  4           0            128\n"
+        "    forward                  4           0             72\n"
         "->  reverse                  0           2             64\n"
         "    mixed (cut of 2)         2           2             80"
     )

@@ -355,7 +355,7 @@ def test_a_rule_that_reads_something_unknown_is_named():
 
 
 def test_unknown_facts_and_structures_are_named():
-    names = ", ".join(sorted(set(Facts._fields) - {"also", "is_discrete", "numpy", "samples"}))
+    names = ", ".join(sorted(set(Facts._fields) - {"also", "flops", "is_discrete", "numpy", "of_units", "samples"}))
     assert message_of(nt.errors.ArgumentError, lambda: custom_op(vjp={}, flops=3)) == (
         f"custom_op: there is no fact 'flops'; the facts are {names}."
     )

@@ -6,11 +6,11 @@ returns the outputs of all members, stacked along a leading axis. Sweeps use it 
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._typing import Dtype, Shape
+from .._typing import Dtype, NDArray, Shape
 from ..kernels.broadcasting import LEAST_RESULT
 from .apply import apply
 from .faces import on_arrays
@@ -31,12 +31,17 @@ class Batched(Lifted):
     members: Any
 
     @classmethod
-    def of(cls, members: Any) -> Self:
+    def of(cls, members: Any) -> Any:
         """Return the batch of what stands along the first axis of an array or a tensor."""
         batch = cls.__new__(cls)
         batch.members = members
         batch.node = batch.version = batch.extras = None
         return batch
+
+    @classmethod
+    def of_units(cls, members: NDArray, first: int) -> Any:
+        """Return the batch of the rows of a matrix: the unit vectors whose 1 is in the `first` place, and the next."""
+        return cls.of(members)
 
     @property
     def shape(self) -> Shape:
@@ -55,7 +60,7 @@ class Batched(Lifted):
         """All members."""
         return self.members
 
-    def detached(self) -> Self:
+    def detached(self) -> Any:
         """Return the same members as constants."""
         return self.of(self.members if isinstance(self.members, np.ndarray) else self.members.detach())
 

@@ -75,6 +75,7 @@ def elementwise(
             promoted=promoted,
             facts=Facts(
                 cost=lambda out, *shapes, **params: flops * math.prod(out),
+                flops=flops,
                 structure=Structure.ELEMENTWISE,
                 linear=frozenset(linear),
                 batch=facts.pop("batch", batching.elementwise),

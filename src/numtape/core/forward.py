@@ -9,11 +9,11 @@ Invariants:
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from .._typing import Underflow
 from ..dtypes import HALF_DTYPES, float32
 from ..kernels.silence import silent
 from .apply import PICK, apply
@@ -37,7 +37,7 @@ def forward(
     *,
     cls: type[Value] | None = None,
     ends: Set[Link] = frozenset(),
-    under: Underflow = "ignore",
+    is_silent: bool = True,
     records: Sequence[Record] | None = None,
 ) -> list[Any]:
     """Return the tangents of the targets, given those of some sources; None for a target that does not depend on them.
@@ -47,7 +47,7 @@ def forward(
         targets: the links whose tangents are wanted.
         cls: the tensor class to run the rules on, so that they are recorded; None to run them on arrays.
         ends: records that are not computed from others here: they have the tangents of their seeds, or none.
-        under: what is done where numbers become too small.
+        is_silent: whether NumPy says nothing of overflow and the like, whatever the caller told it.
         records: those between the sources and the targets, oldest first, if the caller has them.
     """
     oldest = oldest_of(link for link, _ in seeds)
@@ -60,7 +60,7 @@ def forward(
     reader = Reader(cls, records)
     with reader:
         sources = {link for link, _ in seeds if type(link) is Record}
-        push_all(records, tangents, reader, _last_reads(records, targets), under=under, sources=sources)
+        push_all(records, tangents, reader, _last_reads(records, targets), is_silent=is_silent, sources=sources)
     return [tangents.get(link) for link in targets]
 
 
@@ -70,7 +70,7 @@ def push_all(
     reader: Reader,
     last_reads: dict[Record, list[Link]] | None = None,
     find: Callable[[Link], Any] | None = None,
-    under: Underflow = "ignore",
+    is_silent: bool = True,
     sources: Set[Link] = frozenset(),
 ) -> None:
     """Push tangents through records, oldest first: for each record that one reaches, its own joins `tangents`.
@@ -82,7 +82,7 @@ def push_all(
     get = tangents.get
     read = reader.operand
     alive = None
-    with silent() if under == "ignore" else np.errstate(all="ignore", under=under):
+    with silent() if is_silent else nullcontext():
         for record in records:
             total = seed = get(record)
             if seed is not None and record not in sources:

@@ -5,13 +5,14 @@ a column for each element of the source, or None where nothing connects them.
 """
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite, prod
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._typing import Underflow
+from .._typing import NDArray
 from ..errors import NotDifferentiableError
 from ..kernels.providers import matmul
 from .batching import Batched
@@ -49,6 +50,8 @@ class Path:
         self.inputs = sum(map(size_of, sources))
         self.records: list[Record] = []
         work = 0
+        #: How many of the multiply-adds unit vectors need not, as tangents of the sources or cotangents of the targets.
+        self.spared_tangents = self.spared_cotangents = 0
         #: The number of the last record that reads a value.
         self._last_reads: dict[Link, int] = {}
         #: The elements of each value on a way from the sources, these among them.
@@ -58,56 +61,71 @@ class Path:
         oldest = oldest_of(sources)
         self.graph = graph or graph_of(targets, since=oldest)
         check_not_streamed(self.graph[0], oldest)
+        number = 0
         for record in reversed(self.graph[0]):
             if record in sizes:  # A source.
                 continue
-            number, needs = len(records), record.needs
+            needs = record.needs
             least = size = -1
             for link in record.inputs:
-                if needs & 1 and link in sizes:
+                if needs & 1 and (read := sizes.get(link)) is not None:
                     if size < 0:
-                        size = size_of(record)
-                        least = max(record.flops, size)
+                        shape, flops = record.shape, record.op.facts.flops
+                        size = size_of(record) if type(shape) is list else prod(shape)
+                        least = max(record.flops if flops is None else size * flops, size)
                     last_reads[link] = number
-                    work += max(least, sizes[link])
+                    work += least if least > read else read
+                    if flops is None and record.op.facts.of_units is not None:
+                        self._spare(record, link, least - size)
                 needs >>= 1
             if size >= 0:
                 records.append(record)
                 sizes[record] = size
+                number += 1
         #: Multiply-adds that carry one tangent or cotangent all the way.
         self.work = work
         #: How many elements a product of the two sides of a cut has: those of sources and targets that are connected.
-        self.product = sum(sizes[link] for link in sources if link in last_reads) * sum(
-            sizes[link] for link in set(targets) if link in sizes
-        )
+        connected = sum([sizes[link] for link in sources if link in last_reads])
+        self.product = connected * sum([sizes[link] for link in set(targets) if link in sizes])
         # Targets are alive to the end.
-        self._last_reads.update(dict.fromkeys(targets, len(self.records)))
+        last_reads.update(dict.fromkeys(targets, number))
         #: How many elements are alive before the first record and after each: from their record to their last reader.
         #: The values alive at one time are a cut. Each tangent or cotangent of a sweep takes as much memory.
-        self.widths = self._widths()
+        self.widths = self._widths(connected)
         #: The cut with the fewest elements.
         self.narrowest = self._narrowest()
 
-    def _widths(self) -> list[int]:
+    def _spare(self, record: Record, link: Link, multiply_adds: int) -> None:
+        """Count what the op of a record does not compute for unit vectors in the place of an operand, or its output."""
+        if len(link.shape) == 1 and any(link is source for source in self.sources):
+            self.spared_tangents += multiply_adds
+        if len(record.shape) == 1 and any(record is target for target in self.targets):
+            self.spared_cotangents += multiply_adds
+
+    def _widths(self, connected: int) -> list[int]:
         sizes, last_reads, count = self._sizes, self._last_reads, len(self.records)
         # What is read on the way to other sources alone is no part of a cut.
         changes = [sizes[record] if record in last_reads else 0 for record in self.records]
         for link, last in last_reads.items():
             if last < count:
                 changes[last] -= sizes[link]
-        first = self.inputs - sum(sizes[link] for link in self.sources if link not in last_reads)
-        return list(itertools.accumulate(changes, initial=first))
+        return list(itertools.accumulate(changes, initial=connected))
 
     def cut(self, position: int) -> Cut | None:
         """Return the values that are alive after `position` records; None amid the outputs of one op."""
         made = (*self.sources, *self.records[:position])
-        links = tuple(link for link in made if self._last_reads.get(link, -1) >= position)
-        if any(isinstance(link.shape, list) for link in links):
+        last_reads = self._last_reads
+        links = [link for link in made if last_reads.get(link, -1) >= position]
+        if list in map(type, map(_shape, links)):
             return None
-        return Cut(links, self.widths[position], position)
+        return Cut(tuple(links), self.widths[position], position)
 
     def _narrowest(self) -> Cut:
-        order = sorted(range(len(self.widths)), key=self.widths.__getitem__)
+        widths = self.widths
+        cut = self.cut(widths.index(min(widths)))
+        if cut is not None:  # As most often.
+            return cut
+        order = sorted(range(len(widths)), key=widths.__getitem__)
         return next(cut for cut in map(self.cut, order) if cut is not None)
 
 
@@ -119,7 +137,7 @@ def tracked(record: Record) -> list[Link]:
 def size_of(link: Link) -> int:
     """Return the number of elements behind a link, of all outputs of an op that has several."""
     shape = link.shape
-    return sum(map(math.prod, shape)) if isinstance(shape, list) else math.prod(shape)
+    return sum(map(prod, shape)) if type(shape) is list else prod(shape)
 
 
 class Sweeper:
@@ -145,7 +163,7 @@ class Sweeper:
         sources: Sequence[Link],
         targets: Sequence[Link],
         records: Sequence[Record],
-        under: Underflow = "ignore",
+        is_silent: bool = True,
         unit: float = 1.0,
     ) -> list[Any]:
         """Return for each target a matrix with a column for each element of the sources; None if unconnected.
@@ -157,7 +175,7 @@ class Sweeper:
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
             seeds = self._seeds(sources, first, size, unit)
-            arrived = forward(seeds, targets, cls=self.cls, under=under, records=records)
+            arrived = forward(seeds, targets, cls=self.cls, is_silent=is_silent, records=records)
             # Nothing of one chunk is held while the next is swept.
             for piece in reversed(pieces):
                 piece.put(arrived.pop(), first, size)
@@ -168,7 +186,7 @@ class Sweeper:
         targets: Sequence[Link],
         sources: Sequence[Link],
         graph: Graph,
-        under: Underflow = "ignore",
+        is_silent: bool = True,
         unit: float = 1.0,
     ) -> list[Any]:
         """Return for each source a matrix with a row for each element of the targets; None if unconnected.
@@ -181,7 +199,7 @@ class Sweeper:
         for first in range(0, count, self.chunk_size):
             size = min(self.chunk_size, count - first)
             seeds = self._seeds(targets, first, size, unit)
-            found = reverse(seeds, sources, cls=self.cls, graph=graph, way=way, under=under)
+            found = reverse(seeds, sources, cls=self.cls, graph=graph, way=way, is_silent=is_silent)
             for piece, source in zip(pieces, sources, strict=True):
                 piece.put(found.pop(source, None), first, size)
             del found
@@ -200,7 +218,13 @@ class Sweeper:
                 members = np.eye(size, length, first - offset, link.dtype).reshape((size, *link.shape))
                 if unit != 1.0:
                     members *= unit
-                seeds.append((link, self.batch.of(members if self.cls is None else wrap_seed(self.cls, members))))
+                if self.cls is not None:
+                    batch = self.batch.of(wrap_seed(self.cls, members))
+                elif unit == 1.0 and offset <= first and first + size <= offset + length and members.ndim == 2:
+                    batch = self.batch.of_units(members, first - offset)
+                else:
+                    batch = self.batch.of(members)
+                seeds.append((link, batch))
             offset += length
         return seeds
 
@@ -224,6 +248,8 @@ class _Pieces:
             rows = rows.T
         if self.sweeper.cls is not None:
             self.parts.append((size, rows))
+        elif rows is not None and size == self.count:
+            self.matrix = rows
         elif rows is not None:
             if self.matrix is None:
                 shape = (rows.shape[0], self.count) if self.axis else (self.count, rows.shape[1])
@@ -232,7 +258,7 @@ class _Pieces:
             self.matrix[(slice(None), part) if self.axis else part] = rows
 
     def joined(self) -> Any:
-        """Return the whole matrix; None if it is zero."""
+        """Return the whole matrix, which others may hold as well; None if it is zero."""
         found = next((rows for _, rows in self.parts if rows is not None), None)
         if found is None or len(self.parts) == 1:
             return self.matrix if found is None else found
@@ -248,7 +274,7 @@ class _Pieces:
 
 def by_forward(path: Path, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian, a tangent for each input."""
-    matrices = sweeper.forward(path.sources, path.targets, path.records)
+    matrices = list(map(_own, sweeper.forward(path.sources, path.targets, path.records)))
     if len(path.sources) == 1:
         return [[matrix] for matrix in matrices]
     return [[None if matrix is None else matrix[:, part] for part in _slices(path.sources)] for matrix in matrices]
@@ -256,16 +282,25 @@ def by_forward(path: Path, sweeper: Sweeper) -> Blocks:
 
 def by_reverse(path: Path, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian, a cotangent for each output."""
-    matrices = sweeper.reverse(path.targets, path.sources, path.graph)
+    matrices = list(map(_own, sweeper.reverse(path.targets, path.sources, path.graph)))
     if len(path.targets) == 1:
         return [matrices]
     return [[None if matrix is None else matrix[part] for matrix in matrices] for part in _slices(path.targets)]
+
+
+def _own(matrix: Any) -> Any:
+    """Return a matrix with rows in order, as memory that nobody else holds."""
+    return np.array(matrix, order="C") if type(matrix) is np.ndarray and matrix.base is not None else matrix
 
 
 def _slices(links: Sequence[Link]) -> list[slice]:
     """Return where each link's elements stand if all are in a row."""
     ends = list(itertools.accumulate(map(size_of, links)))
     return list(itertools.starmap(slice, zip([0, *ends[:-1]], ends, strict=True)))
+
+
+_shape = attrgetter("shape")
+_is_linear_backward = attrgetter("op.facts.is_linear_backward")
 
 
 class LostAtCut(Exception):
@@ -282,28 +317,25 @@ def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
     Raises:
         LostAtCut: if a half has elements that are infinite, or too small.
     """
-    if not all(record.op.facts.is_linear_backward for record in path.records):
-        before = path.records[: cut.position]
-        bent = next((record for record in before if not record.op.facts.is_linear_backward), None)
-        if bent is not None:
-            raise NotDifferentiableError(
-                f"{bent.op.name}: a mixed sweep multiplies by its pull function, which may not be linear; use "
-                "reverse mode."
-            )
-    graph_before = path.records[: cut.position][::-1], path.graph[1]
+    records = path.records[: cut.position]
+    if not all(map(_is_linear_backward, records)):
+        bent = next(record for record in records if not _is_linear_backward(record))
+        raise NotDifferentiableError(
+            f"{bent.op.name}: a mixed sweep multiplies by its pull function, which may not be linear; use reverse mode."
+        )
+    graph_before = records[::-1], path.graph[1]
     # What is too small in one half may have been made large by the other: then unit vectors must be larger.
     for exponent in (0, *_EXPONENTS.get(path.sources[0].dtype.char, ())):
         unit = 2.0**exponent
         underflows: list[str] = []
-        with np.errstate(call=lambda kind, flag, seen=underflows: seen.append(kind)):
-            after = sweeper.forward(cut.links, path.targets, path.records[cut.position :], "call", unit)
-            before = sweeper.reverse(cut.links, path.sources, graph_before, "call", unit)
-        if not _are_finite((*after, *before)):
-            # An infinite derivative would meet zeros in the product, and spoil what a sweep keeps apart.
-            raise InfiniteAtCut("a derivative on one side of the cut is too large")
-        if underflows:
-            continue
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore", under="call", call=lambda kind, flag, seen=underflows: seen.append(kind)):
+            after = sweeper.forward(cut.links, path.targets, path.records[cut.position :], False, unit)
+            before = sweeper.reverse(cut.links, path.sources, graph_before, False, unit)
+            if not _are_finite((*after, *before)):
+                # An infinite derivative would meet zeros in the product, and spoil what a sweep keeps apart.
+                raise InfiniteAtCut("a derivative on one side of the cut is too large")
+            if underflows:
+                continue
             blocks = [[None if a is None or b is None else _product(a, b) for b in before] for a in after]
             if exponent == 0:
                 return blocks
@@ -317,7 +349,12 @@ def _product(a: Any, b: Any) -> Any:
 
 
 def _are_finite(matrices: Iterable[Any]) -> bool:
-    return all(np.isfinite(array_of(matrix)).all() for matrix in matrices if matrix is not None)
+    return all(_is_finite(array_of(matrix)) for matrix in matrices if matrix is not None)
+
+
+def _is_finite(array: NDArray) -> bool:
+    # One element that is not finite makes a sum that is not; so may many large ones.
+    return isfinite(np.add.reduce(array, axis=None)) or bool(np.isfinite(array).all())
 
 
 #: By the character of a dtype, exponents of two such that numbers as small as that part of 1 are seen in the product.

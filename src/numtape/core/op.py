@@ -63,6 +63,7 @@ class Reads(Enum):
     OPERANDS = "reader.operands(record)"
     SHAPES = "tuple(map(shape_of, record.inputs))"
     INDEX = "index"
+    WANTED_SHAPE = "reader.wanted_shape(record, index)"
     NEEDS = "tuple(bool(record.needs >> i & 1) for i in range(len(record.inputs)))"
 
 
@@ -75,7 +76,7 @@ Read = tuple[Reads, Any]
 class Rule:
     """A derivative rule with the places of what it reads."""
 
-    __slots__ = ("function", "is_partial", "is_product", "operand", "operands", "reads", "reads_out", "run")
+    __slots__ = ("can_sum", "function", "is_partial", "is_product", "operand", "operands", "reads", "reads_out", "run")
 
     def __init__(self, function: RuleFunction, reads: tuple[Read, ...]) -> None:
         self.function = function
@@ -89,6 +90,8 @@ class Rule:
         self.operands: tuple[int, ...] | None = tuple(key for kind, key in reads if kind is Reads.OPERAND)
         if any(kind is Reads.OPERANDS for kind, _ in reads):
             self.operands = None
+        #: Whether it may return a cotangent that is summed over some axes.
+        self.can_sum = any(kind is Reads.WANTED_SHAPE for kind, _ in reads)
         self.reads_out = any(kind is Reads.OUT for kind, _ in reads)
         #: Calls the function with a (co)tangent and all that it reads, given the record, the `Reader` and the operand's
         #: position. Made on first use.
@@ -167,6 +170,8 @@ class Facts(NamedTuple):
 
     #: The number of floating-point operations, from the output's shape, the operands' shapes and the parameters.
     cost: Callable[..., int]
+    #: The same for each element of the output, if that is all it takes to know: of elementwise ops.
+    flops: int | None = None
     #: How elements depend on each other.
     structure: Structure = Structure.DENSE
     #: For `TERMS`: a list of `Terms`, from the output's shape, the operands' shapes and the parameters.
@@ -175,6 +180,10 @@ class Facts(NamedTuple):
     linear: frozenset[str] = frozenset()
     #: ``forward`` with a leading batch axis on any subset of the operands; None: a loop.
     batch: Callable[..., Any] | None = None
+    #: The outputs for some of the unit vectors in the place of one operand, along a leading axis, if these are parts of
+    #: another operand: from the operands, the position of that one, and which of its elements is 1 in each. None where
+    #: it takes arithmetic.
+    of_units: Callable[..., Any] | None = None
     #: The n-th coefficient of the output as a power series, from n, lists of those of the operands, and one of those of
     #: the output that come before; None stands for zero. Without it, the JVP tells.
     series: Callable[..., Any] | None = None
@@ -374,7 +383,7 @@ class Op:
             return (Reads.SHAPE if is_shape else Reads.OPERAND, self.arguments.index(plain))
         if name in self.defaults:
             return (Reads.PARAM, name)
-        if name in ("index", "needs"):
+        if name in ("index", "needs", "wanted_shape"):
             return (Reads[name.upper()], None)
         raise TypeError(f"op {self.name}: a rule reads {name!r}, which is no argument, parameter or known name.")
 

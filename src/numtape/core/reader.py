@@ -1,17 +1,19 @@
 """Find what derivative rules read: values of operands and outputs, shapes, parameters. Shared by both sweeps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._typing import Dtype, NDArray
+from .._typing import Dtype, NDArray, Shape
 from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, float64, widened
 from ..kernels.halves import converted
 from .apply import PICK, new_record
 from .cells import FREED
 from .context import casting, current, entered, peek, without_casts
+from .narrowing import Narrowing
+from .op import shape_of
 from .recompute import raise_freed
 from .record import Block, Gone, Record
 from .value import Value, wrap
@@ -26,7 +28,7 @@ _ndarray = np.ndarray
 class Reader:
     """Finds what rules read: as arrays, or as tensors linked to their records when `cls` is given."""
 
-    __slots__ = ("_inside", "_moved", "_records", "_restorer", "cls", "current", "restored")
+    __slots__ = ("_inside", "_moved", "_narrowing", "_records", "_restorer", "cls", "current", "restored", "whole")
 
     def __init__(
         self, cls: type[Value] | None, records: Sequence[Record] = (), moved: Mapping[Any, Any] = MappingProxyType({})
@@ -36,6 +38,9 @@ class Reader:
         self.current: Any = None
         #: The records whose dropped arrays were made again for this sweep, with what they held before.
         self.restored: dict[Record, Block | None] = {}
+        #: The links whose cotangents are wanted as they are, if others may be summed where their record does no more.
+        self.whole: Set[Any] | None = None
+        self._narrowing: Narrowing | None = None
         self._records = records
         self._moved = moved
         self._restorer: Restorer | None = None
@@ -126,6 +131,16 @@ class Reader:
 
             self._restorer = Restorer(self._records, self._moved, restored=self.restored)
         return self._restorer.restore(maker, reader, self.current)
+
+    def wanted_shape(self, record: Record, position: int) -> Shape:
+        """Return the shape in which the cotangent of an input is wanted: that of the input, or 1 where it is summed."""
+        link = record.inputs[position]
+        if self.whole is None:
+            shape: Shape = shape_of(link)
+            return shape
+        if self._narrowing is None:
+            self._narrowing = Narrowing(self._records, self.whole, self._moved)
+        return self._narrowing.shape(link)
 
     def operands(self, record: Record) -> tuple[Any, ...]:
         """Return the values of all inputs."""

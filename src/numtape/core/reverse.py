@@ -14,11 +14,12 @@ Invariants:
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from .._typing import NDArray, Underflow
+from .._typing import NDArray, Shape
 from ..dtypes import HALF_DTYPES, float32
 from ..errors import GradientError, ShapeError
 from ..kernels.silence import silent
@@ -81,7 +82,7 @@ def reverse(
     ends: Set[Link] = frozenset(),
     graph: Graph | None = None,
     way: Way | None = None,
-    under: Underflow = "ignore",
+    is_silent: bool = True,
 ) -> Cotangents:
     """Return the cotangents of the sources, given those of some targets.
 
@@ -96,7 +97,7 @@ def reverse(
         ends: links that the sweep does not go past; their hooks wait for whoever adds up all that arrives there.
         graph: that of the targets, if the caller has it.
         way: that from the graph to the sources, if the caller has it.
-        under: what is done where numbers become too small.
+        is_silent: whether NumPy says nothing of overflow and the like, whatever the caller told it.
     """
     wanted = None if sources is None else set(sources)
     if graph is None:
@@ -117,10 +118,12 @@ def reverse(
             accumulate(cotangents, link, cotangent)
     kept: Cotangents = {}
     reader = Reader(cls, records, cotangents)
+    if not keep_all and on_step is None:
+        reader.whole = wanted or frozenset()
     read = reader.operand
     restored = reader.restored
     followers = followers_of(records)
-    with silent() if under == "ignore" else np.errstate(all="ignore", under=under), reader:
+    with silent() if is_silent else nullcontext(), reader:
         for record in records:
             g = cotangents.pop(record, None)
             if g is None:
@@ -239,7 +242,9 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
             cotangent = joint[position]
         else:
             cotangent = rule.run(g, record, reader, position)
-        produced.append(None if cotangent is None else fit(cotangent, link))
+        if cotangent is not None:
+            cotangent = fit(cotangent, link, reader.wanted_shape(record, position) if rule.can_sum else None)
+        produced.append(cotangent)
     return produced
 
 
@@ -311,9 +316,13 @@ def _add_back(cotangents: Cotangents, link: Link, g: Any, add_back: Callable[...
     return False
 
 
-def fit(cotangent: Any, link: Link) -> Any:
-    """Undo broadcasting, and bring a cotangent to its operand's dtype (float32 for half operands)."""
-    shape = link.shape
+def fit(cotangent: Any, link: Link, shape: Shape | None = None) -> Any:
+    """Undo broadcasting, and bring a cotangent to its operand's dtype (float32 for half operands).
+
+    The shape is that in which it is wanted, if not the operand's.
+    """
+    if shape is None:
+        shape = link.shape
     if cotangent.shape != shape:
         cotangent = unbroadcast(cotangent, shape)
     dtype = float32 if link.dtype in HALF_DTYPES else link.dtype

@@ -15,7 +15,7 @@ from ..core.apply import PICK, as_operand, compute
 from ..core.cells import Past
 from ..core.context import aside
 from ..core.graph import collect, raise_streamed
-from ..core.op import Op
+from ..core.op import Op, shape_of
 from ..core.reader import is_promoted_integer, reads_halves, rule_dtype, width_of_halves
 from ..core.recompute import raise_freed
 from ..core.record import Gone, Link, Record
@@ -290,6 +290,9 @@ class _Reader:
 
     def operands(self, record: Record) -> tuple[Any, ...]:
         return tuple(self.operand(record, position) for position in range(len(record.inputs)))
+
+    def wanted_shape(self, record: Record, position: int) -> Any:
+        return shape_of(record.inputs[position])
 
     def output(self, record: Record) -> Any:
         value = self.trace.values[record]

@@ -30,9 +30,9 @@ LEAST_CONVOLUTION = 1 << 16
 LEAST_TILED = 1 << 21
 
 #: Up to how many terms a sum of a product may have so that it takes as long to write the result as to compute it.
-_THIN = 16
+_THIN = 8
 #: Up to how many multiplications OpenBLAS runs a product as it stands, without other threads.
-_UNSHARED = 1_000_000
+_UNSHARED = 500_000
 #: The fewest rows that are worth a call.
 _FEWEST_ROWS = 8
 
@@ -223,11 +223,16 @@ def _thin_product(a: NDArray, b: NDArray) -> NDArray:
     ms on two cores), unless it is small.
     """
     (m, k), n = a.shape, b.shape[1]
-    product: Callable[..., NDArray] = np.dot if k == 1 else np.matmul  # As above.
     rows = max(_FEWEST_ROWS, _UNSHARED // (n * k))
     out = np.empty((m, n), np.result_type(a, b))
-    for first in range(0, m, rows):
-        product(a[first : first + rows], b, out=out[first : first + rows])
+    whole = m - m % rows
+    if k > 1:
+        np.matmul(a[:whole].reshape(-1, rows, k), b, out=out[:whole].reshape(-1, rows, n))
+    else:  # As above.
+        for first in range(0, whole, rows):
+            np.dot(a[first : first + rows], b, out=out[first : first + rows])
+    if whole < m:
+        (np.dot if k == 1 else np.matmul)(a[whole:], b, out=out[whole:])
     return out
 
 

@@ -23,6 +23,8 @@ from .samples import rejected, sample, values
 from .selection import where
 from .shapes import as_array, broadcast_to, permute, shape_of
 
+#: The least elements of an operand that BLAS sums.
+_MANY = 2048
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -83,7 +85,7 @@ def _lengths(inputs: Sequence[str], shapes: Sequence[Shape]) -> dict[str, int]:
     return lengths
 
 
-def _einsum_part(g: Array, index: int, arrays: Sequence[Array], subscripts: str) -> Array:
+def _einsum_part(g: Array, index: int, arrays: Sequence[Array], wanted_shape: Shape, subscripts: str) -> Array:
     # The cotangent of an operand is the einsum of g with the other operands, to the labels of this one ...
     shapes = [shape_of(x) for x in arrays]
     inputs, output = _parse(subscripts, tuple(len(shape) for shape in shapes))
@@ -91,13 +93,20 @@ def _einsum_part(g: Array, index: int, arrays: Sequence[Array], subscripts: str)
     others = [i for i in range(len(arrays)) if i != index]
     known = {label for i in others for label in inputs[i]}.union(output)
     distinct = "".join(dict.fromkeys(labels))
-    reached = "".join(label for label in distinct if label in known)
+    if len(distinct) < len(labels):
+        wanted_shape = shape
+    lengths = dict(zip(labels, wanted_shape, strict=True))
+    # ... but for those along which it is summed ...
+    reached = "".join(label for label in distinct if label in known and lengths[label] != 1)
     terms = ",".join((output, *(inputs[i] for i in others)))
     part = _einsum((g, *(arrays[i] for i in others)), subscripts=f"{terms}->{reached}")
     # ... repeated along labels that nothing else has ...
     found = dict(zip(reached, part.shape, strict=True))
     part = part.reshape(tuple(found.get(label, 1) for label in distinct))
-    full = tuple(n if n != 1 else shape[labels.index(label)] for label, n in zip(distinct, part.shape, strict=True))
+    alike = math.prod(shape[labels.index(label)] for label in distinct if label not in known and lengths[label] == 1)
+    if alike != 1:
+        part = part * float(alike)  # The sum of so many that would be repeated.
+    full = tuple(n if n != 1 else lengths[label] for label, n in zip(distinct, part.shape, strict=True))
     if part.shape != full:
         part = broadcast_to(part, full)
     if len(distinct) == len(labels):
@@ -272,7 +281,13 @@ def _summed(labels: str, x: NDArray, kept: set[str]) -> tuple[str, NDArray]:
     axes = tuple(i for i, label in enumerate(labels) if label not in kept)
     if not axes:
         return labels, x
-    total = add_reduce(x, axes, False) if x.dtype.kind == "f" else x.sum(axis=axes, dtype=x.dtype)
+    if len(axes) == 1 and x.ndim > 1 and x.dtype == np.float64 and x.size >= _MANY and x.strides[axes[0]] > x.itemsize:
+        # BLAS adds up rows three times as fast as NumPy, and as accurately.
+        total = np.matmul(np.ones(x.shape[axes[0]]), np.moveaxis(x, axes[0], -2))
+    elif x.dtype.kind == "f":
+        total = add_reduce(x, axes, False)
+    else:
+        total = x.sum(axis=axes, dtype=x.dtype)
     return "".join(label for label in labels if label in kept), np.asarray(total)
 
 

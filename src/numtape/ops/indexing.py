@@ -9,6 +9,7 @@ import numpy as np
 from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import face_of, linear, runner
+from ..core.faces import on_arrays
 from ..core.inplace import is_own_write, write_part
 from ..core.op import Back, Op, Structure
 from ..core.value import Value, single_array
@@ -101,7 +102,7 @@ def _arrays(key: Key) -> list[Any]:
 def _getitem_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]) -> Any:
     if not is_simple(params["key"]):
         return batching.loop(op, operands, batched, params)
-    return _getitem(operands[0], key=(slice(None), *params["key"]))
+    return on_arrays(op, tuple(operands), {"key": (slice(None), *params["key"])})
 
 
 def _put_back(g: Array, x_shape: Shape, key: Key) -> Array:

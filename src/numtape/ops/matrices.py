@@ -116,9 +116,17 @@ def _matmul_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], para
     return (out[..., 0] if b_is_vector else out) if not (a_is_vector and b_is_vector) else out[..., 0]
 
 
+def _matmul_of_units(operands: Sequence[Any], position: int, places: slice) -> Any:
+    other = operands[1 - position]
+    if other.ndim > 2:
+        return None
+    return other[places] if position == 0 or other.ndim == 1 else other[:, places].T
+
+
 @linear(
     transposes=dict(a=_matmul_a, b=_matmul_b),
     cost=_matmul_cost,
+    of_units=_matmul_of_units,
     size=lambda a, b: math.prod((*np.broadcast_shapes(a[:-2], b[:-2]), *a[-2:-1], *b[1:][-1:])),
     structure=Structure.TERMS,
     terms=_matmul_terms,

@@ -24,7 +24,7 @@ Rules = Mapping[str, Function | Marker | None]
 
 #: What a declaration may say beside its rules.
 _AMONG_OPERANDS = " A tensor that it computes with must be one of its operands, which stand before the /."
-_FACTS = set(Facts._fields) - {"also", "is_discrete", "numpy", "samples"}
+_FACTS = set(Facts._fields) - {"also", "flops", "is_discrete", "numpy", "of_units", "samples"}
 
 
 def custom_op(
