@@ -85,15 +85,17 @@ class Buffers:
             for part in array:
                 self.hold(part)
             return
-        buffer = buffer_of(array)
-        if id(buffer) in self._held:
+        buffer = array if array.base is None else buffer_of(array)
+        key = id(buffer)
+        if key in self._held:
             return
         held = _Held(buffer, self._forget)
-        held.key = id(buffer)
+        held.key = key
         held.nbytes = buffer.nbytes
-        self._held[held.key] = held
+        self._held[key] = held
         self.live += held.nbytes
-        self.peak = max(self.peak, self.live)
+        if self.live > self.peak:
+            self.peak = self.live
 
     def __contains__(self, array: NDArray) -> bool:
         return id(buffer_of(array)) in self._held

@@ -152,8 +152,8 @@ def _operand(record: Record, position: int, made: Made) -> Any:
 
 def note_arrays(record: Record) -> None:
     """Remember what the plain arrays among a record's operands hold, in case that it is run again."""
-    arrays = [uncounted(link) for link in record.inputs]
-    if any(array is not None for array in arrays):
+    arrays = [None if type(link) is Record else uncounted(link) for link in record.inputs]
+    if np.ndarray in map(type, arrays):
         note(record).prints = tuple(None if array is None else fingerprint(array) for array in arrays)
 
 

@@ -75,13 +75,19 @@ def call_site(frame: FrameType) -> tuple[CodeType, int]:
 
     It keeps no frame and resolves no line; `describe_site` does, when asked.
     """
+    known = user_files.get
     while True:
         code = frame.f_code
-        filename = code.co_filename
-        if filename not in user_files:
-            user_files[filename] = not filename.startswith(_PACKAGE) or filename.startswith(_COMMANDS)
+        is_theirs = known(code.co_filename)
+        if is_theirs is None:
+            filename = code.co_filename
+            is_theirs = not filename.startswith(_PACKAGE) or filename.startswith(_COMMANDS)
+            user_files[filename] = is_theirs
+        if is_theirs:
+            latest.code = code
+            return code, frame.f_lasti
         outer = frame.f_back
-        if is_users(code) or outer is None:
+        if outer is None:
             return code, frame.f_lasti
         frame = outer
 

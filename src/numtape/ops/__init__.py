@@ -428,10 +428,16 @@ def __getattr__(name: str) -> Any:
     return found
 
 
+#: The families, until all were loaded.
+_to_load = set(_LATE)
+
+
 def load_all() -> None:
     """Load every family: for whoever looks through all ops, or for one by a further spelling."""
-    for family in _LATE:
-        _load(family)
+    if _to_load:  # They are asked for again and again.
+        for family in _LATE:
+            _load(family)
+        _to_load.clear()
 
 
 def _load(family: str) -> Any:

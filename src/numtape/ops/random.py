@@ -13,6 +13,7 @@ from ..core.stream import Stream, stream_of
 from ..errors import ArgumentError, OperandError
 from ..kernels import random as kernels
 from .samples import rejected, sample, values
+from .shapes import shape_of
 
 
 def stream_for(caller: str, rng: Any) -> Stream:
@@ -82,5 +83,5 @@ def dropout(x: Array, p: float = 0.5, training: bool = True, *, rng: Any = None)
     """
     if not training:
         return x
-    key, counter = stream_for("dropout", rng).take(-(-math.prod(np.shape(x)) // kernels.CHANCES_PER_WORD))
+    key, counter = stream_for("dropout", rng).take(-(-math.prod(shape_of(x)) // kernels.CHANCES_PER_WORD))
     return _dropout(x, p=p, key=key, counter=counter)

@@ -104,6 +104,9 @@ class Account:
 
     def hold(self, array: Any) -> None:
         """Count an array, or each of several, as long as it lives."""
+        if type(array) is np.ndarray:
+            self.buffers.hold(array)
+            return
         for part in array if isinstance(array, tuple | list) else (array,):
             if isinstance(part, np.ndarray):
                 self.buffers.hold(part)
@@ -230,9 +233,10 @@ class Dropping(Scope):
     def _newly_kept(self, record: Record) -> int:
         """Return the bytes that the stretch keeps more since a record was made: its own, and those that it reads."""
         total = 0
+        inside, counted = self._inside, self._counted
         for link in (*record.inputs, record):
-            if type(link) is Record and link in self._inside and link not in self._counted and link.is_kept:
-                self._counted.add(link)
+            if type(link) is Record and link in inside and link not in counted and link.is_kept:
+                counted.add(link)
                 total += self.account.size(link)
         return total
 
@@ -242,10 +246,12 @@ class Dropping(Scope):
 
     def pin(self, record: Record, operands: Sequence[Any], inside: "set[Record] | dict[Record, Any]") -> None:
         """Pin what a record reads from outside of some records, and take down what no rule has read so far."""
-        links = [link for link in record.inputs if type(link) is Record]
-        absent = {link: link.array for link in links if not link.is_kept}
-        pin(record, operands, inside)
-        self.pinned.update((link, before) for link, before in absent.items() if link.is_kept)
+        absent = {link: link.array for link in record.inputs if type(link) is Record and not link.is_kept}
+        if absent:
+            pin(record, operands, inside)
+            for link, before in absent.items():
+                if link.is_kept:
+                    self.pinned[link] = before
 
     def unpin(self, pins: Iterable[Record]) -> None:
         """Let go of values that were pinned."""
@@ -262,11 +268,14 @@ class Dropping(Scope):
     def keep_what_rules_read(self, record: Record) -> None:
         """Take what the rules of a record read for kept, whether it was pinned before or not."""
         positions, reads_out = record.op.kept(record.needs)
-        links = record.inputs if positions is None else [record.inputs[position] for position in positions]
-        for link in (*links, record) if reads_out else links:
+        inputs = record.inputs
+        for link in inputs if positions is None else [inputs[position] for position in positions]:
             if type(link) is Record:
                 self._read.add(link)
                 self.pinned.pop(link, None)
+        if reads_out:
+            self._read.add(record)
+            self.pinned.pop(record, None)
 
     def open_begins_anew(self, record: Record) -> bool:
         """Say whether a stretch ends before a record. Under a budget, stretches are a small part of it."""
@@ -393,7 +402,7 @@ def _foresee(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> int:
 def _is_view(out: Any, arrays: tuple[Any, ...]) -> bool:
     """Say whether an output, or each of several, lies in the memory of an operand."""
     if isinstance(out, np.ndarray) and out.base is None:
-        return any(out is array for array in arrays)
-    given = [buffer_of(array) for array in arrays if isinstance(array, np.ndarray)]
+        return id(out) in map(id, arrays)
+    given = {id(buffer_of(array)) for array in arrays if isinstance(array, np.ndarray)}
     parts = out if isinstance(out, tuple) else (out,)
-    return all(any(buffer_of(part) is buffer for buffer in given) for part in parts)
+    return given.issuperset([id(buffer_of(part)) for part in parts])
