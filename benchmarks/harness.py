@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from numtape.kernels import cpu
+from numtape.kernels.machine import machine_class
 
 #: The variable that names the instructions which oneDNN may use.
 LIMIT = "ONEDNN_MAX_CPU_ISA"
@@ -50,12 +51,12 @@ class Report:
     def finish(self, path: str | None) -> int:
         """Print the table, write the JSON, and return 1 if a bound was missed."""
         width = max(len(row["figure"]) for row in self.rows)
-        print(f"\n{self.title}")
+        print(f"\n{self.title}\n  on {machine_class()}")
         for row in self.rows:
             bound = "" if row["bound"] is None else f"at most {row['bound']:g}"
             print(f"  {row['figure']:{width}}  {row['value']:10.3f} {row['unit']:8} {bound:14} {row['verdict']}")
         if path is not None:
-            Path(path).write_text(json.dumps({"title": self.title, "rows": self.rows}, indent=2) + "\n")
+            Path(path).write_text(json.dumps({"title": self.title, "machine": machine_class(), "rows": self.rows}, indent=2) + "\n")
             print(f"  written to {path}")
         return int(any(row["verdict"] == "MISSED" for row in self.rows))
 

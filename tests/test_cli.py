@@ -14,6 +14,7 @@ import pytest
 
 import numtape as nt
 from numtape.cli import demo, info, main, models, report
+from numtape.kernels import blas
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 NOTHING = {"model": None, "epochs": None, "seed": None}
@@ -239,6 +240,16 @@ def test_info_names_versions_machine_and_extras(capsys):
     assert rows["providers"].startswith("NumPy")
     assert {"Python", "ml_dtypes", "platform", "CPUs", "SIMD", "BLAS", "BLAS threads"} < set(rows)
     assert rows["extra sklearn"].startswith("scikit-learn ")
+
+
+@pytest.mark.parametrize(("core", "found", "is_told"), [("Haswell", "X86_V4", True), ("Haswell", "X86_V3", False)])
+def test_info_says_that_blas_takes_the_cpu_for_an_older_one(core, found, is_told, monkeypatch):
+    library = blas.Library("", lambda count: None, lambda: 1, core)
+    monkeypatch.setattr(info.blas, "library", lambda: library)
+    config = {"SIMD Extensions": {"found": [found]}, "Build Dependencies": {"blas": {"name": "a", "version": "1"}}}
+    monkeypatch.setattr(info.np, "show_config", lambda mode: config)
+    hint = ", with kernels for Haswell; with OPENBLAS_CORETYPE=SKYLAKEX set, it would use this CPU's AVX-512"
+    assert info.gather()["BLAS"] == "a 1" + hint * is_told
 
 
 def test_info_knows_the_extras_of_the_project():
