@@ -56,7 +56,9 @@ class Report:
             bound = "" if row["bound"] is None else f"at most {row['bound']:g}"
             print(f"  {row['figure']:{width}}  {row['value']:10.3f} {row['unit']:8} {bound:14} {row['verdict']}")
         if path is not None:
-            Path(path).write_text(json.dumps({"title": self.title, "machine": machine_class(), "rows": self.rows}, indent=2) + "\n")
+            Path(path).write_text(
+                json.dumps({"title": self.title, "machine": machine_class(), "rows": self.rows}, indent=2) + "\n"
+            )
             print(f"  written to {path}")
         return int(any(row["verdict"] == "MISSED" for row in self.rows))
 
