@@ -6,6 +6,7 @@ import pytest
 import numtape as nt
 from numtape.core.declare import registry
 from numtape.core.narrowing import LEAST
+from numtape.core.reverse import reverse
 
 N, K, D = 200, 25, 20
 RNG = np.random.default_rng(0)
@@ -90,6 +91,14 @@ def test_cotangents_that_somebody_looks_at_are_whole(how):
         tape.backward(loss)
         found = difference.grad if how == "retain" else seen[0]
     close(np.asarray(getattr(found, "array", found)), np.broadcast_to(FACTORS.sum(1), X.shape))
+
+
+def test_cotangents_at_which_a_sweep_ends_are_whole():
+    means = nt.tensor(MEANS, requires_grad=True)
+    difference = X - means
+    loss = nt.einsum("kij,nkj->nki", FACTORS, difference).sum()
+    found = reverse([(loss.node, np.array(1.0))], ends={difference.node})
+    close(found[difference.node], np.broadcast_to(FACTORS.sum(1), X.shape))
 
 
 def test_a_label_of_that_operand_alone_counts_as_often_as_it_is_repeated():

@@ -2,7 +2,8 @@
 
 A difference ``x - means`` that repeats `means` along an axis passes on the sum of its cotangent along that axis. A rule
 that computes the cotangent may be able to sum on the way, which can take much less work: for a product of matrices, the
-sum of the rows of ``g @ w`` is that of the rows of ``g``, times `w`. It reads `wanted_shape` to know.
+sum of the rows of ``g @ w`` is that of the rows of ``g``, times `w`. It reads `wanted_shape` to know. Plans for a memory
+budget count such a cotangent as if it were whole, which is more than it takes.
 """
 
 import math
@@ -27,13 +28,14 @@ class Narrowing:
         arrived: the links at which cotangents have arrived; others must be like them.
     """
 
-    __slots__ = ("_arrived", "_readers", "_records", "_whole")
+    __slots__ = ("_arrived", "_own", "_readers", "_records", "_whole")
 
     def __init__(self, records: Sequence[Record], whole: Set[Link], arrived: Container[Link]) -> None:
         self._records = records
         self._whole = whole
         self._arrived = arrived
         self._readers: Counter[Any] | None = None
+        self._own: Set[Record] = frozenset()
 
     def shape(self, link: Any) -> Shape:
         """Return the shape in which the cotangent of an operand is wanted: 1 along the axes over which it is summed."""
@@ -46,8 +48,9 @@ class Narrowing:
             return shape
         if self._readers is None:
             self._readers = Counter(read for record in self._records for read in record.inputs if type(read) is Record)
-        # Who else reads it would bring a whole cotangent.
-        return summed if self._readers[link] == 1 else shape
+            self._own = set(self._records)
+        # Who else reads it would bring a whole cotangent; where the sweep ends, somebody else takes it.
+        return summed if self._readers[link] == 1 and link in self._own else shape
 
 
 def _summed(record: Record) -> Shape:
