@@ -122,6 +122,7 @@ class UnitVectors(BatchedTensor):
                 position = next(i for i, x in enumerate(operands) if x is self)
                 parts = of_units(operands, position, slice(self.first, self.first + len(self.members)))
                 if parts is not None:
+                    parts.setflags(write=False)  # They are in the memory of the operand.
                     return self.of(parts)
         return super().run_op(op, operands, params)
 

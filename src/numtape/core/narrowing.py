@@ -2,8 +2,8 @@
 
 A difference ``x - means`` that repeats `means` along an axis passes on the sum of its cotangent along that axis. A rule
 that computes the cotangent may be able to sum on the way, which can take much less work: for a product of matrices, the
-sum of the rows of ``g @ w`` is that of the rows of ``g``, times `w`. It reads `wanted_shape` to know. Plans for a memory
-budget count such a cotangent as if it were whole, which is more than it takes.
+sum of the rows of ``g @ w`` is that of the rows of ``g``, times `w`. It reads `wanted_shape` to know. Plans for a
+budget of memory count such a cotangent as if it were whole, which is more than it takes.
 """
 
 import math
