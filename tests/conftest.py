@@ -51,5 +51,6 @@ def pytest_collection_finish():
 def everything_in_sight():
     """Let a test see what was there before it: the main thread's context, the variables of modules."""
     gc.unfreeze()
+    gc.collect()  # Tapes of tests whose errors are in a cycle with the frames that they tell of.
     yield
     gc.freeze()

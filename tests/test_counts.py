@@ -8,7 +8,7 @@ import pytest
 
 import numtape as nt
 from numtape.core import recompute
-from numtape.core.context import Scope
+from numtape.core.scopes import Scope
 
 
 def called(function):

@@ -10,8 +10,8 @@ import pytest
 
 import numtape as nt
 from numtape.core import context
-from numtape.core.context import Scope
 from numtape.core.record import Record
+from numtape.core.scopes import Scope
 
 
 def live_records():

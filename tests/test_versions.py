@@ -304,7 +304,7 @@ def test_a_retained_gradient_follows_the_tensor_through_a_write():
 
 
 def test_scopes_see_writes():
-    from numtape.core.context import Scope
+    from numtape.core.scopes import Scope
 
     class Count(Scope):
         def __init__(self):

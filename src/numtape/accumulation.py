@@ -6,9 +6,9 @@ import numpy as np
 
 from . import tree
 from ._typing import Dtype, NDArray
+from .core.delivery import deliver
 from .core.gradients import is_leaf
 from .core.marks import marks, sum_of_scales
-from .core.reverse import deliver
 from .core.value import Value, wrap
 from .counts import is_count
 from .dtypes import float32, widened

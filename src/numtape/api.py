@@ -27,12 +27,12 @@ from .arguments import (
     title,
 )
 from .core.context import State, current, peek
+from .core.delivery import own_array
 from .core.effects import effects
 from .core.forward import fit
 from .core.gradients import as_tensor, link_of, push_forward, sweep
 from .core.graph import is_moving
 from .core.marks import marks
-from .core.reverse import own_array
 from .core.streaming import StreamingTape
 from .core.value import Value, array_of, wrap
 from .directions import all_moved

@@ -10,16 +10,16 @@ from . import tree
 from ._typing import NDArray
 from .core.apply import watch_on_use
 from .core.context import State, call_in, current, inside, peek
+from .core.delivery import PASSED_ON, own_array
 from .core.gradients import as_tensor, link_of
 from .core.graph import Graph, begins_tracked, graph_of, is_moving
 from .core.record import Record, describe_site, next_index, note
-from .core.reverse import PASSED_ON, own_array
 from .core.tape import RecordingTape
 from .core.value import LEAF, Extras, Lifted, Value, array_of, single_array, wrap
 from .core.write import version_of
 from .dtypes import float64, is_float, plain_array
 from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError
-from .ops.casting import alias
+from .ops.casting import alias, clone
 from .tensors import Tensor
 
 Argnums = int | Sequence[int]
@@ -290,7 +290,18 @@ def delivered(inputs: Arguments, found: dict[Any, Any], is_recorded: bool) -> li
             found[link] = array_of(found[link])
         array = own_array(found.pop(link), source.array, PASSED_ON)
         results.append(array if isinstance(leaf, _ARRAYS) else array.item())
-    return results
+    return distinct(results)
+
+
+def distinct(gradients: list[Any]) -> list[Any]:
+    """Return gradients with copies of those tensors that came before, as both operands of a sum get the same."""
+    seen: set[int] = set()
+    for i, gradient in enumerate(gradients):
+        if isinstance(gradient, Value):
+            if id(gradient) in seen:
+                gradients[i] = clone(gradient)
+            seen.add(id(gradient))
+    return gradients
 
 
 #: Code object, instruction offset and kind of a conversion of a tracked tensor to a plain number.

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import tree
 from .core.value import Value
-from .dtypes import is_float
+from .dtypes import check_unmasked, is_float
 from .errors import ArgumentError, DtypeError, OperandError, ShapeError
 
 
@@ -22,8 +22,11 @@ def as_moved(moved: Any, like: Any, kind: str, title: Callable[[], str]) -> Any:
         title: what messages begin with, asked for if need be.
     """
     whose = "output" if kind == "cotangent" else "argument"
-    if isinstance(moved, np.ndarray) and not moved.dtype.isnative:
-        moved = moved.astype(moved.dtype.newbyteorder("="))
+    if isinstance(moved, np.ndarray):
+        if type(moved) is not np.ndarray:
+            check_unmasked(title(), moved)
+        if not moved.dtype.isnative:
+            moved = moved.astype(moved.dtype.newbyteorder("="))
     if isinstance(moved, Value) and moved.dtype.kind in "iu":
         moved = moved.array  # As an array of integers, which no derivative can depend on.
     if not isinstance(moved, Value):

@@ -27,7 +27,7 @@ from .arguments import (
 from .core.context import current, entered
 from .core.gradients import as_tensor, link_of, ones_like, sweep, tracked_again
 from .core.graph import Graph
-from .core.jacobian import Blocks, InfiniteAtCut, LostAtCut, Path, Sweeper, by_cut, by_forward, by_reverse
+from .core.jacobian import Blocks, LostAtCut, Path, Sweeper, are_finite, by_cut, by_forward, by_reverse
 from .core.value import Value, array_of, wrap
 from .counts import is_count
 from .errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
@@ -282,17 +282,15 @@ def matrix_blocks(
 def _blocks(path: Path, scheduler: HybridScheduler, sweeper: Sweeper) -> Blocks:
     """Compute a Jacobian as the scheduler decides, and anew where an op turns out to lack a mode."""
     refused: dict[SchedulingStrategy, str] = {}
-    is_infinite = False
     while True:
         mode = scheduler.decide(path, refused).mode
         try:
             if mode is SchedulingStrategy.MIXED:
                 return by_cut(path, path.narrowest, sweeper)
             blocks = _BY_MODE[mode](path, sweeper)
-            return _filled(blocks, _OTHER[mode], path, sweeper) if is_infinite else blocks
+            return blocks if are_finite(itertools.chain(*blocks)) else _filled(blocks, _OTHER[mode], path, sweeper)
         except LostAtCut as lost:
             refused[mode] = str(lost)  # Also if nothing else was asked for: the numbers count.
-            is_infinite = isinstance(lost, InfiniteAtCut)
         except NotDifferentiableError as error:
             refused[mode] = str(error)
             if not scheduler.can_decide_anew(refused):

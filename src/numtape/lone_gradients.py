@@ -11,9 +11,10 @@ import numpy as np
 from ._typing import NDArray
 from .arguments import Arguments, running
 from .core.context import State, Target
+from .core.delivery import PASSED_ON, own_array
 from .core.graph import begins_alone, graph_of
 from .core.record import Record
-from .core.reverse import PASSED_ON, own_array, reverse
+from .core.reverse import reverse
 from .dtypes import float32, float64
 
 _ndarray = np.ndarray

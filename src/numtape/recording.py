@@ -1,15 +1,18 @@
 """What a tape does besides differentiating: record, watch, mark and rewind, end, and show itself."""
 
 import os
+import weakref
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from . import tree
 from .core.binding import as_kind
-from .core.context import Scope, casting, change, current, entered
+from .core.cells import FREED
+from .core.context import change, current, entered
 from .core.gradients import describe_exit, is_leaf
 from .core.record import Record, warn_user
+from .core.scopes import Scope, casting
 from .core.tape import RecordingTape
 from .core.value import Value, make_writable
 from .dtypes import is_float
@@ -88,7 +91,8 @@ class Recording:
                 "Tape: gradient() has consumed this tape; make a new one for each step, call reset(), or use "
                 "persistent=True."
             )
-        if self._has_run_backward:
+        # Also one that knows no tape, and has freed the graph of a loss.
+        if self._has_run_backward or any(record.cell is FREED for record in self._tape.records):
             self._start_segment()
             self._has_run_backward = False
         self._was_entered = True
@@ -96,12 +100,13 @@ class Recording:
         self._tape.is_ended = False
         if self._tape in state.tapes:
             return {}
-        around = [tape.cell for tape in state.tapes if not tape.forgets]
-        self._tape.start_cell([*around, state.context.cell])
         changes = {"tapes": (*state.tapes, self._tape), "watch_all": state.watch_all or self._tape.watch_all}
         own = tuple(scope for scope in self._scopes if not scope.ends_casts or casting(state.scopes) is not None)
         if own:
             changes["scopes"] = (*state.scopes, *own)
+        around = [tape.cell for tape in state.tapes if not tape.forgets]
+        self._tape.planners = tuple(weakref.ref(scope) for scope in (*state.scopes, *own) if scope.plans)
+        self._tape.start_cell([*around, state.context.cell])
         return changes
 
     def _check_entered(self, name: str) -> None:
@@ -227,7 +232,10 @@ class Recording:
                 "rewind: this mark is of another tape, or of a part that was rewound, reset or finished by a gradient "
                 "since; call mark() anew."
             )
+        gone = self._tape.records[mark.records :]
         self._tape.rewind(mark.records, mark.cells)
+        for scope in self._scopes:
+            scope.forget(gone)
 
     def reset(self) -> None:
         """Empty the tape and make it usable anew; what it recorded can no longer be differentiated."""

@@ -18,7 +18,7 @@ from .core.graph import begins_tracked, graph_of
 from .core.record import describe_site
 from .core.value import Value, wrap
 from .counts import is_count
-from .dtypes import float64, is_float
+from .dtypes import check_unmasked, float64, is_float
 from .errors import (
     ArgumentError,
     DtypeError,
@@ -105,6 +105,8 @@ def _as_number(x: Any) -> Any:
     if not isinstance(x, Value | float | int | np.ndarray | np.generic) or isinstance(x, bool):
         raise OperandError(f"{_NAME}: x is of type {type(x).__name__}; it must be a number or a tensor without axes.")
     if not isinstance(x, Value):
+        if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
+            check_unmasked(f"{_NAME}: x", x)
         x = np.asarray(x, float64) if isinstance(x, float | int) else np.asarray(x)
     if x.shape:
         raise ShapeError(

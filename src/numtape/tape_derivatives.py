@@ -16,7 +16,8 @@ from .core.graph import graph_of, is_reached
 from .core.tape import RecordingTape, watched_by_others
 from .core.value import Value, wrap
 from .directions import as_moved
-from .errors import ArgumentError, NotConnectedError, OperandError
+from .dtypes import is_float
+from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError
 from .recording import Recording
 
 if TYPE_CHECKING:
@@ -183,6 +184,11 @@ class TapeDerivatives(Recording):
             if not isinstance(given, Value):
                 raise OperandError(f"{name}: the {what} must be a tensor, but {type(given).__name__} was given.")
         check_target(name, target)
+        if not is_float(source.dtype):
+            raise DtypeError(
+                f"{name}: the source is a tensor of {source.dtype}, which has no derivative; compute with its "
+                "astype(nt.float32), and watch that."
+            )
         if not is_reached(link_of(target), link_of(source)):
             raise NotConnectedError(
                 f"{name}: the target does not depend on {source.name or f'tensor{list(source.shape)}'}; watch it "

@@ -3,9 +3,9 @@
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from .core.context import Scope
-from .core.graph import Way, collect
+from .core.graph import collect
 from .core.record import Record
+from .core.scopes import Scope
 from .errors import OperandError
 
 if TYPE_CHECKING:
@@ -70,31 +70,12 @@ def deterministic_of(config: Any) -> "Deterministic | None":
 
 
 def plan_of(scope: "Dropping | None", records: Sequence[Record], frees: bool, keeps: Set[Record]) -> "Plan":
-    """Return what a backward over records, newest first, will do; see `prepare`."""
+    """Return what a backward over records, newest first, will do."""
     from .transforms.dropping import Dropping
     from .transforms.planning import plan
     from .transforms.walking import Backward
 
     return plan(Dropping() if scope is None else scope, Backward(records, frees, keeps))
-
-
-def prepare(
-    scope: "Dropping", records: Sequence[Record], frees: bool, keeps: Set[Record], is_recorded: bool, way: Way
-) -> None:
-    """Get ready for a backward over records, newest first, within a budget.
-
-    Args:
-        scope: what the tape keeps.
-        records: what the backward passes.
-        frees: whether it frees what it passes.
-        keeps: the records whose cotangents stay.
-        is_recorded: whether it is recorded itself, for higher orders.
-        way: that to the sources that are wanted.
-    """
-    from .transforms.planning import prepare
-    from .transforms.walking import Backward
-
-    prepare(scope, Backward(records, frees, keeps, is_recorded, way))
 
 
 def check_budget(scope: "Dropping | None", records: Sequence[Record], keeps_all: bool) -> None:
@@ -106,5 +87,6 @@ def check_budget(scope: "Dropping | None", records: Sequence[Record], keeps_all:
         from .transforms.planning import raise_shortage
         from .transforms.walking import Backward
 
-        passed = collect(records)
-        raise_shortage(scope, Backward(passed, keeps=set(passed) if keeps_all else frozenset()))
+        # Of all that was recorded, and of what was last, most likely the loss: with fewer records, cuts are others.
+        graphs = [collect(records), collect(records[-1:])]
+        raise_shortage(scope, *(Backward(graph, keeps=set(graph) if keeps_all else frozenset()) for graph in graphs))

@@ -10,23 +10,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import tape_scopes
+from .arguments import distinct
 from .core.context import entered
+from .core.delivery import deliver
 from .core.gradients import (
     as_tensor,
     check_target,
     is_freeable,
     link_of,
+    ones_like,
     seed_of,
     sweep,
     why_untracked,
 )
-from .core.graph import Graph, Way, collect, graph_of, way_of
+from .core.graph import collect
 from .core.marks import PLAIN, marks
 from .core.record import Record
-from .core.reverse import Cotangents, deliver
+from .core.reverse import Cotangents
+from .core.stepping import backward_steps
 from .core.value import Value
 from .dtypes import HALF_DTYPES, widened
-from .errors import ArgumentError, NotConnectedError, OperandError, TapeConsumedError
+from .errors import ArgumentError, MemoryBudgetError, NotConnectedError, OperandError, TapeConsumedError
 from .gradients import Gradients, ScaledGradients
 from .insight import summary as summaries
 from .tape_derivatives import TapeDerivatives, as_list, as_sources, like_sources
@@ -131,16 +135,16 @@ class Tape(TapeDerivatives):
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
         outer = self._outer_tapes()
         create_graph = create_graph or self._is_differentiated(outer, seeds, target_list)
-        planned = self._prepare(target_list, {link_of(source) for source in source_list}, False, False, create_graph)
+        self._check_entered("GradientTape")
         graph, scales = marks.search([link_of(target) for target in target_list], given)
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(
-                target_list, seeds, source_list, create_graph=create_graph, graph=planned or graph
+                target_list, seeds, source_list, create_graph=create_graph, graph=graph, is_planned=True
             )
         if self._overflow:
             results = [None] * len(source_list)
         else:
-            results = [self._result(found, source, target_list, unconnected) for source in source_list]
+            results = distinct([self._result(found, source, target_list, unconnected) for source in source_list])
             _mark_scaled(map(link_of, source_list), results, scales)
         if not self.persistent:
             self._consume()
@@ -149,14 +153,15 @@ class Tape(TapeDerivatives):
         return like_sources(sources, results)
 
     def _scaled_sweep(
-        self, targets: Sequence[Value], seeds: Sequence[Any], sources: Sequence[Value] | None, **options: Any
+        self, targets: Sequence[Value], seeds: list[Any], sources: Sequence[Value] | None, **options: Any
     ) -> Cotangents:
         """Run the reverse sweep, by the tape's loss scaler if it has one; on overflow nothing is found."""
         scaler = self._scaler
         if scaler is None:
             return sweep(targets, seeds, sources, **options)
+        seeds[:] = map(scaler.scaled_seed, seeds)
         with scaler.retaining(targets) as retained:
-            found = sweep(targets, [scaler.scaled_seed(seed) for seed in seeds], sources, **options)
+            found = sweep(targets, seeds, sources, **options)
         self._statistics = scaler.unscale_found(found, targets, retained if sources is None else None)
         self._overflow = self._statistics is None
         return found
@@ -206,21 +211,22 @@ class Tape(TapeDerivatives):
         _check_keep("backward", keep)
         check_target("backward", loss)
         outer = self._outer_tapes()
-        seed = seed_of("backward", loss, gradient)
-        create_graph = create_graph or self._is_differentiated(outer, [seed], [loss])
+        seeds = [seed_of("backward", loss, gradient)]
+        create_graph = create_graph or self._is_differentiated(outer, seeds, [loss])
         is_last = not (retain_graph or create_graph or outer)
         free = is_last and is_freeable(loss)
-        planned = self._prepare([loss], None, free, self._keeps_all(keep), create_graph)
+        self._check_entered("GradientTape")
         graph, scales = marks.search([link_of(loss)], [gradient])
         with self._reproducibly(), entered(tapes=outer, watch_all=False):
             found = self._scaled_sweep(
                 [loss],
-                [seed],
+                seeds,
                 None,
                 create_graph=create_graph,
                 free=free,
                 keep_all=self._keeps_all(keep),
-                graph=planned or graph,
+                graph=graph,
+                is_planned=True,
             )
         self._has_run_backward = True
         if is_last and not self.is_recording:
@@ -282,37 +288,17 @@ class Tape(TapeDerivatives):
         keeps = set(records) if self._keeps_all(keep) else set()
         return tape_scopes.plan_of(self._dropping, records, is_freeable(loss), keeps)
 
-    def _prepare(
-        self, targets: Sequence[Value], sources: set[Any] | None, frees: bool, keeps_all: bool, is_recorded: bool
-    ) -> Graph | None:
-        """Get ready for a backward within the tape's memory budget; raise if there is no way.
-
-        Return the graph that was planned for, None without a budget: what is made again together depends on which
-        records a sweep has before it, so it must be given the same ones.
-
-        Args:
-            targets: where it starts.
-            sources: the links whose cotangents are wanted, None for those of all leaves.
-            frees: whether it frees what it passes.
-            keeps_all: whether the cotangents of all intermediates stay.
-            is_recorded: whether it is recorded itself.
-        """
-        self._check_entered("GradientTape")
-        if self._dropping is None or self._dropping.budget is None:
-            return None
-        graph = graph_of([link_of(target) for target in targets])
-        way: Way = (None, None) if sources is None else way_of(graph, sources)
-        keeps = set(graph[0]) if keeps_all else sources or set()
-        tape_scopes.prepare(self._dropping, graph[0], frees, keeps, is_recorded, way)
-        return graph
-
     def _keeps_all(self, keep: str) -> bool:
         """Say whether a backward keeps the cotangents of all intermediates."""
         return keep == "all" or bool(self._tape.watched_intermediates())
 
     def _check_recorded(self) -> None:
         super()._check_recorded()
-        tape_scopes.check_budget(self._dropping, self._tape.records, self._keeps_all("leaves"))
+        try:
+            tape_scopes.check_budget(self._dropping, self._tape.records, self._keeps_all("leaves"))
+        except MemoryBudgetError:
+            self._has_run_backward = True  # There will be none: what is recorded next begins anew.
+            raise
 
     def backward_steps(self, loss: Any) -> Iterator[tuple[Record, Any, list[Any]]]:
         """Return the records of a loss's graph one by one, newest first, with the cotangents that came in and went out.
@@ -328,15 +314,17 @@ class Tape(TapeDerivatives):
         """
         self._check_open("backward_steps")
         check_target("backward_steps", loss)
-        steps: list[tuple[Record, Any, list[Any]]] = []
-        with self._reproducibly():
-            sweep(
-                [loss],
-                [seed_of("backward_steps", loss, None)],
-                None,
-                on_step=lambda record, g, produced: steps.append((record, g, produced)),
-            )
-        return iter(steps)
+        return self._steps(loss)
+
+    def _steps(self, loss: Value) -> Iterator[tuple[Record, Any, list[Any]]]:
+        steps = backward_steps(link_of(loss), ones_like(loss), is_planned=True)
+        while True:
+            with self._reproducibly():
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
+            step = None  # What the caller has let go of goes now.
 
     def to_numpy_source(self, loss: Any = None, sources: Any = None, *, check: bool = True) -> Any:
         """Return what was recorded, and its gradient, as NumPy code that runs without numtape.

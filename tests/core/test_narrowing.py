@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
+from numtape.core import narrowing
 from numtape.core.declare import registry
 from numtape.core.narrowing import LEAST
 from numtape.core.reverse import reverse
@@ -166,3 +167,42 @@ def test_checkpointed_ones_are_equal_bit_for_bit():
     plain = nt.grad(lambda means: (scaled(means) ** 2).sum())(MEANS)
     kept = nt.grad(lambda means: (nt.checkpoint(scaled, means) ** 2).sum())(MEANS)
     assert np.array_equal(plain, kept)
+
+
+def test_where_other_operands_have_length_one_the_sum_counts_each_that_is_repeated():
+    c, ones, mu = RNG.normal(size=(200, 100)), np.ones((1, 4)), np.zeros((200, 1))
+
+    def f(mu):
+        return (nt.einsum("ij,jk->ik", c - mu, ones) ** 2).sum()
+
+    close(nt.grad(f)(mu), -800.0 * c.sum(1, keepdims=True))
+    for mode in ("forward", "reverse", "mixed"):
+        hessian = nt.hessian(f, mode=mode)(mu)
+        close(hessian.reshape(200, 200), 80_000.0 * np.eye(200))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_einsums_of_what_is_repeated_agree_with_forward_mode(seed, monkeypatch):
+    monkeypatch.setattr(narrowing, "LEAST", 0)
+    rng = np.random.default_rng(seed)
+    lengths = {label: int(rng.integers(2, 5)) for label in "ijkl"}
+
+    def operand():
+        labels = "".join(rng.permutation(list("ijkl"))[: rng.integers(1, 4)])
+        shape = tuple(1 if rng.uniform() < 0.3 else lengths[label] for label in labels)
+        return labels, rng.normal(size=shape)
+
+    terms = [operand() for _ in range(rng.integers(1, 4))]
+    used = "".join(sorted({label for labels, _ in terms for label in labels}))
+    output = "".join(label for label in rng.permutation(list(used)) if rng.uniform() < 0.5)
+    x = terms[0][1]
+    mu = rng.normal(size=tuple(1 if rng.uniform() < 0.5 else n for n in x.shape)[rng.integers(0, x.ndim) :])
+    subscripts = f"{','.join(labels for labels, _ in terms)}->{output}"
+    others = [array for _, array in terms[1:]]
+
+    def f(mu):
+        return nt.sin(nt.einsum(subscripts, x - mu, *others)).sum()
+
+    t = rng.normal(size=mu.shape)
+    close((nt.grad(f)(mu) * t).sum(), nt.jvp(f, mu, t)[1])
+    close(nt.hessian(f, mode="reverse")(mu), nt.hessian(f, mode="forward")(mu))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.core.context import Scope, current, entered
+from numtape.core.context import current, entered
+from numtape.core.scopes import Scope
 
 X = nt.tensor([1.0, 2.0])
 W = nt.tensor([1.0, 2.0], requires_grad=True)

@@ -381,3 +381,17 @@ def test_too_few_calls_give_no_verdict_and_no_regression(tmp_path):
     assert comparison.verdict == "no verdict"
     assert str(comparison) == "f takes 2.050 [0.000, inf] of g: no verdict"
     assert "Infinity" not in after.to_json(tmp_path / "few.json").read_text()
+
+
+def test_benchmarks_without_a_name_in_common_are_not_compared():
+    before, after = (nt.PerformanceBenchmark(nt.BenchmarkConfig(num_warmup=1, num_iterations=5)) for _ in range(2))
+    before.run("old", lambda: 1)
+    after.run("new", lambda: 1)
+    with pytest.raises(nt.errors.ArgumentError) as caught:
+        after.regressions(before)
+    assert str(caught.value) == (
+        "regressions: the baseline has 'old', and this benchmark 'new'; no name is in both, so that there is nothing "
+        "to compare."
+    )
+    with pytest.raises(nt.errors.OperandError, match="wants a dict of functions by their names, not list"):
+        after.run_interleaved([len])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.core.op import Structure
+from numtape.core.facts import Structure
 from numtape.errors import NotConnectedError, OperandError
 from numtape.insight.page import SCRIPTS, frame, to_html
 from numtape.insight.summary import MOST_DRAWN, page

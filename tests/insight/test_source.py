@@ -403,7 +403,7 @@ def test_a_freed_graph_is_written_as_long_as_its_constants_are_there():
     assert to_numpy_source(loss).load()["forward"](np.zeros(2)) == 2.0
     loss = np.exp(x * nt.tensor([1.0, 2.0], dtype=np.float64)).sum()
     loss.backward()
-    with pytest.raises(FreedError, match=r"^mul at .*: an earlier backward has freed the arrays of this graph\."):
+    with pytest.raises(FreedError, match=r"^to_numpy_source: mul at .* read a constant that a backward has freed;"):
         to_numpy_source(loss)
 
 

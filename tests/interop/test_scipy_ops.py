@@ -8,7 +8,8 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 import numtape as nt
-from numtape.core.op import Composite, Facts
+from numtape.core.facts import Facts
+from numtape.core.op import Composite
 from numtape.errors import (
     ArgumentError,
     AxisError,

@@ -380,3 +380,23 @@ def test_a_named_tuple_is_one_argument():
     value, derivative = nt.jvp(lambda p: p.a * p.b, given, moved)
     assert (value.tolist(), derivative.tolist()) == ([3.0, 6.0], [4.0, 2.0])
     assert nt.hvp(lambda p: (p.a * p.a * p.b).sum(), given, moved).b == 2.0
+
+
+def test_draws_by_integer_seeds_are_not_remembered():
+    def walk(steps):
+        def function(s):
+            for i in range(steps):
+                s = s * 0.9 + 0.1 * nt.randn(2, dtype="float64", rng=i)
+            return s
+
+        return function
+
+    def peak(steps):
+        tracemalloc.start()
+        nt.jvp(walk(steps), np.ones(2), np.ones(2))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    peak(100)
+    assert peak(4000) < 1.2 * peak(1000)

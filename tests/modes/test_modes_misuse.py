@@ -292,3 +292,65 @@ def test_constants_among_outputs_are_zero_where_nothing_left_the_tape():
     assert slopes[:2] == (2.0, 0.0)
     # And by the user's will, as tensors.
     assert nt.jvp(lambda x: (x * 2.0, nt.tensor(x.item())), 1.0, 1.0)[1] == (2.0, 0.0)
+
+
+MASKED = np.ma.array([1.0, 1.0], mask=[False, True])
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda: nt.jvp(nt.sin, np.ones(2), MASKED), "jvp: tangent 0 of sin"),
+        (lambda: nt.vjp(nt.sin, np.ones(2))[1](MASKED), "vjp: cotangent 0 of sin"),
+        (lambda: nt.hvp(lambda x: nt.sin(x).sum(), np.ones(2), MASKED), "hvp: tangent 0 of <lambda>"),
+        (lambda: nt.derivatives(nt.sin, np.ma.array(1.0, mask=True), 1), "derivatives: x"),
+        (lambda: nt.sin(nt.ones(2, requires_grad=True)).backward(MASKED), "backward: the gradient given"),
+    ],
+)
+def test_masks_of_tangents_and_cotangents_are_not_ignored(call, what):
+    with pytest.raises(nt.errors.OperandError) as caught:
+        call()
+    assert str(caught.value) == (
+        f"{what} is a masked array, whose mask would be ignored; pass x.filled(...), and choose elements with nt.where."
+    )
+
+
+def test_masks_given_to_a_tape():
+    with nt.Tape(persistent=True) as tape:
+        x = tape.watch(nt.ones(2))
+        y = nt.sin(x)
+    for call in (
+        lambda: tape.gradient(y, x, output_gradients=MASKED),
+        lambda: tape.forward_gradient(x, y, MASKED),
+        lambda: tape.backward(y, MASKED),
+    ):
+        with pytest.raises(nt.errors.OperandError, match="whose mask would be ignored"):
+            call()
+    with pytest.raises(nt.errors.OperandError, match=r"not ndarray \(bool\)"):
+        tape.gradient(y, x, output_gradients=np.array([True, False]))
+
+
+def test_a_source_of_integers_is_named():
+    x = nt.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(nt.errors.DtypeError) as caught:
+        nt.Tape().jacobian(x * 2.0, nt.tensor([1, 2]))
+    assert str(caught.value) == (
+        "jacobian: the source is a tensor of int64, which has no derivative; compute with its astype(nt.float32), and "
+        "watch that."
+    )
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse", "mixed"])
+def test_sparse_derivatives_of_what_is_not_linear_name_the_dense_ones(mode):
+    pytest.importorskip("scipy")
+
+    @nt.custom_gradient
+    def clipped(x):
+        return x, lambda g: nt.clip(g, -1.0, 1.0)
+
+    with pytest.raises(nt.errors.NotDifferentiableError) as caught:
+        nt.jacobian(lambda x: 3.0 * clipped(x), sparse=True, mode=mode)(np.arange(3.0))
+    assert str(caught.value).startswith(
+        "jacobian: with sparse=True unit vectors are added up, which takes rules that are linear and known in both "
+        "modes; use sparse=False. clipped: "
+    )

@@ -177,3 +177,22 @@ def test_the_last_decision_of_a_tape_is_that_of_its_last_jacobian():
         tape.jacobian(y, x)
         tape.jacobian(y, x, mode=mode)
         assert (tape.scheduler.last_decision.mode.value, tape.scheduler.last_decision.reason) == (mode, "as configured")
+
+
+def test_what_unit_vectors_do_not_spare_is_not_left_out_of_the_price():
+    stack = np.ones((2, 40, 10))
+    scheduler = nt.HybridScheduler()
+    nt.jacobian(lambda x: x @ stack, scheduler=scheduler)(np.ones(40))
+    by_einsum = nt.HybridScheduler()
+    nt.jacobian(lambda x: nt.einsum("i,aij->aj", x, stack), scheduler=by_einsum)(np.ones(40))
+    assert scheduler.last_decision == by_einsum.last_decision
+    assert scheduler.last_decision.mode is nt.SchedulingStrategy.REVERSE
+    nt.jacobian(lambda w, v: w @ v, (0, 1), scheduler=scheduler)(np.ones((50, 50)), np.ones(50))
+    assert scheduler.last_decision.chosen.multiply_adds >= 50 * 2550
+
+
+def test_the_first_product_with_a_matrix_is_free():
+    matrix = np.ones((50, 50))
+    scheduler = nt.HybridScheduler()
+    nt.jacobian(lambda v: nt.tanh(matrix @ v), scheduler=scheduler)(np.ones(50))
+    assert scheduler.last_decision.mode is nt.SchedulingStrategy.FORWARD

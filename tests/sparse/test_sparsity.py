@@ -7,7 +7,7 @@ import pytest
 from programs import assert_same
 
 import numtape as nt
-from numtape.core.op import Structure
+from numtape.core.facts import Structure
 from numtape.errors import NotDifferentiableError, OperandError, PatternError
 
 x = np.linspace(1.0, 2.0, 6)

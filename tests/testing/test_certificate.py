@@ -307,7 +307,8 @@ def test_the_table_shows_arguments_verdicts_and_the_worst_element():
 def test_what_is_not_certified_comes_with_advice():
     text = str(check_gradients(lambda x: x.abs().sum(), np.zeros(1)))
     assert text.splitlines()[-1] == (
-        "gradients are NOT CERTIFIED: kink: the function is not differentiable there; check next to it; largest error "
+        "gradients are NOT CERTIFIED: kink: the function has a kink there, or bends so near that steps pass over it; "
+        "check away from it; largest error "
         "1.0e+00, tolerance 1e-06"
     )
 
@@ -487,7 +488,8 @@ def test_what_a_function_raises_beside_the_point_is_told():
         Verdict.KINK: "where args[0] differs by -1.8e-14, above_one raised ValueError: below one"
     }
     assert str(check).splitlines()[-1] == (
-        "gradients are NOT CERTIFIED: kink: the function is not differentiable there; check next to it; where args[0] "
+        "gradients are NOT CERTIFIED: kink: the function has a kink there, or bends so near that steps pass over it; "
+        "check away from it; where args[0] "
         "differs by -1.8e-14, above_one raised ValueError: below one; largest error inf, tolerance 1e-06"
     )
 

@@ -9,7 +9,8 @@ import numtape as nt
 from numtape.core import recompute
 from numtape.core.apply import PICK
 from numtape.core.buffers import buffer_of
-from numtape.core.op import Back, Op
+from numtape.core.facts import Back
+from numtape.core.op import Op
 from numtape.core.reader import Reader
 from numtape.core.reverse import pull
 from numtape.insight.activations import Activations

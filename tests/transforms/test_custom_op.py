@@ -9,7 +9,7 @@ from custom_functions import OperandError, X, cube, message_of
 
 import numtape as nt
 from numtape.core.declare import registry
-from numtape.core.op import Facts
+from numtape.core.facts import Facts
 from numtape.transforms.custom_ops import custom_op
 
 # custom_op: what it computes.
@@ -210,14 +210,62 @@ def test_a_wrong_rule_is_named_at_the_first_call():
     text = message_of(nt.errors.GradientError, lambda: nt.grad(wrong)(2.0))
     assert text == (
         "my_square: the vjp rule of argument 'x' gives a directional derivative of -5.1121, differences of the "
-        "function give -3.40807 (at its first call). Correct the rule, or declare the op with check=False if its "
-        "derivative differs on purpose."
+        "function give -3.40807 (at its first call with scale=1.0). Correct the rule, or declare the op with "
+        "check=False if its derivative differs on purpose."
     )
     wrong = square_op(jvp={"x": lambda t, x, scale: t * 2.0 * x * scale**2})
     assert nt.jvp(wrong, 2.0, 1.0)[1] == 4.0
-    wrong = square_op(jvp={"x": lambda t, x, scale: t * 2.0 * x * scale**2})
     text = message_of(nt.errors.GradientError, lambda: nt.jvp(lambda x: wrong(x, scale=2.0), 2.0, 1.0))
     assert text.startswith("my_square: the jvp rule of argument 'x' gives a directional derivative of ")
+    assert "(at its first call with scale=2.0)" in text
+
+
+def test_rules_are_checked_anew_for_sixteen_sets_of_static_parameters():
+    calls = []
+
+    def rule(g, x, scale):
+        calls.append(scale)
+        return g * 2.0 * x * scale
+
+    op = square_op(vjp={"x": rule})
+    counts = []
+    for scale in range(1, 20):
+        for _ in range(2):
+            before = len(calls)
+            nt.grad(lambda x, scale=float(scale): op(x, scale=scale))(2.0)
+            counts.append(len(calls) - before)
+    assert all(count > 1 for count in counts[:32:2])  # Once for the gradient, the others are checks.
+    assert counts[1:32:2] == [1] * 16
+    assert counts[32:] == [1] * 6
+
+
+def test_of_parameters_that_cannot_be_told_apart_the_first_is_checked():
+    op = nt.custom_op(vjp={"x": lambda g, x, weights: g * weights[0]})(named("weighted"))
+    assert nt.grad(lambda x: op(x, weights=[2.0]))(3.0) == 2.0
+    assert nt.grad(lambda x: op(x, weights=[5.0]))(3.0) == 5.0
+
+
+def named(name):
+    def function(x, /, *, weights):
+        return x * weights[0]
+
+    function.__name__ = name
+    return function
+
+
+def test_what_samples_settle_is_checked_at_calls_with_other_parameters_alone():
+    calls = []
+
+    def rule(g, x, scale):
+        calls.append(scale)
+        return g * 2.0 * x
+
+    op = square_op(vjp={"x": rule}, samples=[(X,)])
+    calls.clear()
+    assert nt.grad(op)(2.0) == 4.0
+    assert calls == [1.0]
+    text = message_of(nt.errors.GradientError, lambda: nt.grad(lambda x: op(x, scale=3.0))(2.0))
+    assert "(at its first call with scale=3.0)" in text
 
 
 def test_a_wrong_rule_is_named_at_its_declaration_if_there_are_samples():
@@ -234,8 +282,8 @@ def test_rules_that_are_not_transposes_of_each_other_are_named():
     wrong = square_op(vjp=SQUARES["vjp"]["vjp"], jvp={"x": lambda t, x, scale: t * scale * x})
     assert message_of(nt.errors.GradientError, lambda: nt.grad(wrong)(2.0)) == (
         "my_square: the vjp rule of argument 'x' is not the transpose of its jvp rule: <vjp(g), t> is -3.40807 and "
-        "<g, jvp(t)> is -1.70403 (at its first call). Correct one of them, or leave one out: it is then made from the "
-        "other."
+        "<g, jvp(t)> is -1.70403 (at its first call with scale=1.0). Correct one of them, or leave one out: it is then "
+        "made from the other."
     )
 
 
@@ -355,7 +403,8 @@ def test_a_rule_that_reads_something_unknown_is_named():
 
 
 def test_unknown_facts_and_structures_are_named():
-    names = ", ".join(sorted(set(Facts._fields) - {"also", "flops", "is_discrete", "numpy", "of_units", "samples"}))
+    hidden = {"also", "flops", "inside", "is_discrete", "numpy", "of_units", "samples"}
+    names = ", ".join(sorted(set(Facts._fields) - hidden))
     assert message_of(nt.errors.ArgumentError, lambda: custom_op(vjp={}, flops=3)) == (
         f"custom_op: there is no fact 'flops'; the facts are {names}."
     )

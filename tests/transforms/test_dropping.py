@@ -438,7 +438,8 @@ def test_small_sizes_are_told_in_bytes():
         nt.sin(x)
     assert str(caught.value).partition("), ")[2] == (
         "0.00002289 MB (24 bytes) of values cannot be dropped, and 0.00001907 MB (20 bytes) were given; forward and "
-        "backward take 0.00002289 MB (24 bytes) at least. Tensors that the program still holds count."
+        "backward take 0.00002289 MB (24 bytes) at least. Tensors that the program still holds count, and states that "
+        "loops keep."
     )
 
 
@@ -574,3 +575,17 @@ def test_a_config_on_a_tape_that_is_never_entered_warns_once():
     with pytest.warns(UserWarning, match="given a configuration but never entered"):
         assert tape.gradient(y, x).item() == 6.0
     assert tape.gradient(y, x).item() == 6.0
+
+
+def test_a_forward_that_holds_far_too_much_ends_at_the_op():
+    x = nt.tensor(np.ones(2**20), requires_grad=True)
+    held = [x]
+
+    def hold_all():
+        with nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=10.0)):
+            for _ in range(100):
+                held.append(nt.sin(held[-1]))
+
+    with pytest.raises(nt.errors.MemoryBudgetError, match=r"at sin in .* more than 2 times the 10\.000 MB that were"):
+        hold_all()
+    assert len(held) == 17

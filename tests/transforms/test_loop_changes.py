@@ -1,6 +1,7 @@
 """What changes around the steps of `nt.checkpoint_loop` before they run again: noticed, or of no consequence."""
 
 import inspect
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 
@@ -329,3 +330,34 @@ def test_what_a_step_makes_for_itself_is_compared_by_verify_alone(use):
     y = last(verify=True).sum()
     with pytest.raises(GradientError, match="gave other values when it ran again"):
         y.backward()
+
+
+OTHER_FORMS = {
+    "a shorter tensor": (lambda s: s * nt.ones(3, dtype="float64"), lambda s: s * nt.full((1,), 7.0, dtype="float64")),
+    "a shorter array": (lambda s: s * np.ones(3), lambda s: s * np.full(1, 7.0)),
+    "an array for a number": (lambda s: s * 1.0, lambda s: s * np.full(3, 7.0)),
+    "a number for an array": (lambda s: s * np.ones(3), lambda s: s * 7.0),
+    "a shorter mask": (
+        lambda s: nt.where(np.ones(3, bool), s, 2.0 * s),
+        lambda s: nt.where(np.zeros(1, bool), s, 2.0 * s),
+    ),
+    "another dtype": (
+        lambda s: s * nt.ones(3, dtype="float64"),
+        lambda s: s * nt.full((3,), 7.0, dtype="float32"),
+    ),
+    "in what does not depend on the state": (
+        lambda s: s * (WEIGHT * np.ones(3)),
+        lambda s: s * (WEIGHT * np.full(1, 7.0)),
+    ),
+}
+WEIGHT = nt.tensor([1.0, 1.0, 1.0], dtype="float64", requires_grad=True)
+
+
+@pytest.mark.parametrize("name", OTHER_FORMS)
+def test_operands_of_other_shapes_or_dtypes_are_named(name):
+    first, later = OTHER_FORMS[name]
+    x = nt.tensor(np.ones(3), requires_grad=True)
+    runs = itertools.count()
+    y = nt.checkpoint_loop(lambda s: (first if next(runs) < 4 else later)(s), x, 4, snapshots=1)
+    with pytest.raises(nt.errors.GradientError, match="ran again for the backward"):
+        y.sum().backward()

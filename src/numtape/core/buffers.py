@@ -97,6 +97,15 @@ class Buffers:
         if self.live > self.peak:
             self.peak = self.live
 
+    def hold_all(self, out: Any) -> None:
+        """Count what an op has given: an array, or each of several; what else it gives is none."""
+        if type(out) is np.ndarray:
+            self.hold(out)
+            return
+        for part in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(part, np.ndarray):
+                self.hold(part)
+
     def __contains__(self, array: NDArray) -> bool:
         return id(buffer_of(array)) in self._held
 

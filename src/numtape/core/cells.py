@@ -2,11 +2,13 @@
 
 import gc
 import sys
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .record import Record
+    from .scopes import Scope
 
 
 class Cell:
@@ -16,10 +18,14 @@ class Cell:
     tape also dies with the cells that were current when it began: those of the tapes and the context around it.
     """
 
-    __slots__ = ("_inherited", "_is_alive", "owner")
+    __slots__ = ("_inherited", "_is_alive", "owner", "planners")
 
-    def __init__(self, owner: str, outer: "Iterable[Cell]" = ()) -> None:
+    def __init__(
+        self, owner: str, outer: "Iterable[Cell]" = (), planners: "tuple[weakref.ref[Scope], ...]" = ()
+    ) -> None:
         self.owner = owner
+        #: The scopes that saw the records and plan for backwards over them. Weak, as they may list these.
+        self.planners = planners
         # A list of one, so that cells inside can share it without holding this cell, whose holders are counted.
         self._is_alive = [True]
         self._inherited: tuple[list[bool], ...] = tuple(

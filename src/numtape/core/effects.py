@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from .._typing import NDArray
 from .context import current
 from .record import Record, note
-from .stream import Stream, thread_stream
+from .stream import Drawn, Stream, thread_stream
 from .value import Value, array_of
 from .write import mark_unrecorded
 
@@ -26,8 +26,9 @@ class effects:
         thread = current().thread
         self._stream: Stream = thread_stream()
         self._place = self._stream.place()
-        #: The random streams that were drawn from, and where each stood before.
-        self.drawn: dict[Stream, dict[str, Any]] = {}
+        #: The random streams that were drawn from, and where each stood before. Nobody draws from one that is gone, as
+        #: that of an integer seed after its draw.
+        self.drawn: Drawn = weakref.WeakKeyDictionary()
         #: By id, arrays that hold state, and what they held before.
         self._updated: dict[int, tuple[NDArray, NDArray]] = {}
         self._outer = thread.drawn, thread.updated

@@ -14,7 +14,8 @@ from .._typing import Dtype
 from ..dtypes import float32, float64, is_float
 from ..errors import NumtapeError
 from ..kernels.broadcasting import LEAST_OPERANDS, in_long_rows
-from .apply import apply, explain, new_record, tracked_operands, wrap_parts
+from .apply import apply, new_record, tracked_operands, wrap_parts
+from .computing import explain
 from .context import peek
 from .inplace import write_op
 from .op import NON_DIFFERENTIABLE, Op

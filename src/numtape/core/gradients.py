@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..dtypes import FLOAT_DTYPES
+from ..dtypes import FLOAT_DTYPES, check_unmasked
 from ..errors import NotConnectedError, OperandError, ShapeError
 from .context import Target, current, entered, peek, settle
+from .delivery import deliver, own_array
 from .forward import forward
 from .graph import Graph, graph_of, oldest_of
 from .marks import marks
 from .record import Record, describe_site, shortened
-from .reverse import Cotangents, deliver, own_array, reverse
+from .reverse import Cotangents, reverse
 from .tape import watching
 from .value import LEAF, Value, array_of, wrap, wrap_seed
 
@@ -32,13 +33,15 @@ def seed_of(name: str, target: Value, gradient: Any) -> Any:
     if gradient is None:
         return ones_like(target)
     if not isinstance(gradient, Value):
+        if isinstance(gradient, np.ndarray) and type(gradient) is not np.ndarray:
+            check_unmasked(f"{name}: the gradient given", gradient)
         try:
             array = np.asarray(gradient)
         except ValueError as error:
             raise OperandError(
                 f"{name}: the gradient given, {shortened(repr(gradient))}, makes no array ({error})."
             ) from error
-        if array.dtype not in FLOAT_DTYPES and array.dtype.kind not in "biu":
+        if array.dtype not in FLOAT_DTYPES and array.dtype.kind not in "iu":
             raise OperandError(
                 f"{name}: the gradient given is a tensor, an array or a real number, not {type(gradient).__name__} "
                 f"({array.dtype})."
@@ -69,7 +72,7 @@ def _described(seed: Any) -> Any:
 
 def sweep(
     targets: Sequence[Value],
-    seeds: Sequence[Any],
+    seeds: list[Any],
     sources: Sequence[Value] | None,
     *,
     create_graph: bool = False,
@@ -78,7 +81,7 @@ def sweep(
 ) -> Cotangents:
     """Run the reverse sweep from tensors; with `create_graph` its ops are recorded, otherwise it runs on arrays.
 
-    A seed that is None stands for ones. The options are those of `reverse`.
+    A seed that is None stands for ones; the list is emptied, as `reverse` does. The options are those of that.
     """
     state = peek() or current()
     if targets:
@@ -87,9 +90,9 @@ def sweep(
     for observer in state.observers:
         observer.on_targets(targets)
     cls = targets[0].plain if create_graph else None
-    pairs = []
-    for target, seed in zip(targets, seeds, strict=True):
-        pairs.append((link_of(target), _for_rules(cls, seed, target)))
+    given = zip(targets, seeds, strict=True)
+    pairs = [(link_of(target), _for_rules(cls, seed, target)) for target, seed in given]
+    seeds.clear()
     wanted = None if sources is None else list(map(link_of, sources))
     if not create_graph:
         return reverse(pairs, wanted, graph=graph, **options)
@@ -148,8 +151,8 @@ def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     settle(current())
     free = free and is_freeable(target)
     graph, scales = marks.search([link_of(target)], [gradient])
-    seed = None if gradient is None else seed_of(name, target, gradient)
-    found = sweep([target], [seed], None, free=free, required_only=True, graph=graph)
+    seeds = [None if gradient is None else seed_of(name, target, gradient)]
+    found = sweep([target], seeds, None, free=free, required_only=True, graph=graph, is_planned=True)
     leaves = [link for link in found if isinstance(link, Value) and link.requires_grad]
     coming = [] if graph is None else marks.coming(leaves, scales)
     for leaf in leaves:

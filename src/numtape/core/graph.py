@@ -111,13 +111,18 @@ def is_moving(x: Any) -> bool:
     return isinstance(x, Lifted) or (isinstance(x, Value) and x.node is not None)
 
 
-def way_of(graph: Graph, wanted: set[Link] | None, required_only: bool = False) -> Way:
+def cells_of(records: Sequence[Record]) -> set[Cell]:
+    """Return the generations that records are of."""
+    return set(map(_cell, records))
+
+
+def way_of(graph: Graph, wanted: set[Link] | None, required_only: bool = False, cells: Set[Cell] | None = None) -> Way:
     """Return the records through which wanted sources are reached, and these; None means all.
 
-    Raise if one of the records is dead.
+    Raise if one of the records is dead. The cells are those of the graph, if the caller has them.
     """
     records, leaves = graph
-    is_any_dead = any(map(_is_dead, set(map(_cell, records))))
+    is_any_dead = any(map(_is_dead, cells_of(records) if cells is None else cells))
     if wanted is None:
         if not is_any_dead:
             return None, None
@@ -148,7 +153,7 @@ def _is_wanted(leaf: Value, required_only: bool) -> bool:
 
 def check_not_streamed(records: Sequence[Record], oldest: int = -1) -> None:
     """Raise if links of a record were cut behind which a source may lie, none of which is older than `oldest`."""
-    if Past in map(type, set(map(_cell, records))):  # Which is rare.
+    if Past in map(type, cells_of(records)):  # Which is rare.
         for record in records:
             if type(record.cell) is Past and record.index > oldest:
                 raise_streamed(record)

@@ -7,7 +7,8 @@ import numpy as np
 from .._typing import Shape
 from ..dtypes import can_store
 from ..errors import DtypeError, OperandError, ShapeError
-from .apply import COPY, apply, as_operand, compute_in_scopes, is_tracked, record, tracked_operands
+from .apply import COPY, apply, as_operand, is_tracked, record, tracked_operands
+from .computing import compute_in_scopes
 from .context import current
 from .effects import will_update
 from .op import Op

@@ -18,6 +18,7 @@ from ..kernels.providers import matmul
 from .batching import Batched
 from .forward import forward
 from .graph import Graph, check_not_streamed, graph_of, oldest_of, way_of
+from .op import shape_of
 from .record import Link, Record
 from .reverse import reverse
 from .value import Value, array_of, wrap_seed
@@ -97,10 +98,11 @@ class Path:
 
     def _spare(self, record: Record, link: Link, multiply_adds: int) -> None:
         """Count what the op of a record does not compute for unit vectors in the place of an operand, or its output."""
-        if len(link.shape) == 1 and any(link is source for source in self.sources):
-            self.spared_tangents += multiply_adds
-        if len(record.shape) == 1 and any(record is target for target in self.targets):
-            self.spared_cotangents += multiply_adds
+        is_source = any(link is source for source in self.sources)
+        is_target = len(record.shape) == 1 and any(record is target for target in self.targets)
+        if len(link.shape) == 1 and (is_source or is_target) and _selects(record, link):
+            self.spared_tangents += multiply_adds * is_source
+            self.spared_cotangents += multiply_adds * is_target
 
     def _widths(self, connected: int) -> list[int]:
         sizes, last_reads, count = self._sizes, self._last_reads, len(self.records)
@@ -127,6 +129,14 @@ class Path:
             return cut
         order = sorted(range(len(widths)), key=widths.__getitem__)
         return next(cut for cut in map(self.cut, order) if cut is not None)
+
+
+def _selects(record: Record, link: Link) -> bool:
+    """Say whether the op of a record only selects parts of other operands if one is a unit vector."""
+    of_units = record.op.facts.of_units
+    operands = [np.broadcast_to(0.0, shape_of(x)) for x in record.inputs]
+    position = next(i for i, x in enumerate(record.inputs) if x is link)
+    return of_units is not None and of_units(operands, position, slice(0, 1)) is not None
 
 
 def tracked(record: Record) -> list[Link]:
@@ -307,10 +317,6 @@ class LostAtCut(Exception):
     """The halves of a product at a cut do not tell what sweeps all the way would. It never leaves the package."""
 
 
-class InfiniteAtCut(LostAtCut):
-    """A half of a product has derivatives that are infinite, or NaN."""
-
-
 def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
     """Return the blocks of a Jacobian as products: tangents from the cut on, cotangents from the cut back.
 
@@ -331,15 +337,15 @@ def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
         with np.errstate(all="ignore", under="call", call=lambda kind, flag, seen=underflows: seen.append(kind)):
             after = sweeper.forward(cut.links, path.targets, path.records[cut.position :], False, unit)
             before = sweeper.reverse(cut.links, path.sources, graph_before, False, unit)
-            if not _are_finite((*after, *before)):
+            if not are_finite((*after, *before)):
                 # An infinite derivative would meet zeros in the product, and spoil what a sweep keeps apart.
-                raise InfiniteAtCut("a derivative on one side of the cut is too large")
+                raise LostAtCut("a derivative on one side of the cut is too large")
             if underflows:
                 continue
             blocks = [[None if a is None or b is None else _product(a, b) for b in before] for a in after]
             if exponent == 0:
                 return blocks
-            if _are_finite(itertools.chain(*blocks)):
+            if are_finite(itertools.chain(*blocks)):
                 return [[None if block is None else block * unit**-2 for block in row] for row in blocks]
     raise LostAtCut("derivatives on one side of the cut are too small")
 
@@ -348,7 +354,8 @@ def _product(a: Any, b: Any) -> Any:
     return matmul(a, b) if type(a) is type(b) is np.ndarray else a @ b
 
 
-def _are_finite(matrices: Iterable[Any]) -> bool:
+def are_finite(matrices: Iterable[Any]) -> bool:
+    """Say whether all elements of matrices are finite; None stands for zeros."""
     return all(_is_finite(array_of(matrix)) for matrix in matrices if matrix is not None)
 
 

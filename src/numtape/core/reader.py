@@ -11,11 +11,12 @@ from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, float32, float64, widened
 from ..kernels.halves import converted
 from .apply import PICK, new_record
 from .cells import FREED
-from .context import casting, current, entered, peek, without_casts
+from .context import current, entered, peek
 from .narrowing import Narrowing
 from .op import shape_of
 from .recompute import raise_freed
 from .record import Block, Gone, Record
+from .scopes import inside_sweep
 from .value import Value, wrap
 from .write import check_stamp, raise_overwritten, stamp_at
 
@@ -28,7 +29,18 @@ _ndarray = np.ndarray
 class Reader:
     """Finds what rules read: as arrays, or as tensors linked to their records when `cls` is given."""
 
-    __slots__ = ("_inside", "_moved", "_narrowing", "_records", "_restorer", "cls", "current", "restored", "whole")
+    __slots__ = (
+        "_inside",
+        "_moved",
+        "_narrowing",
+        "_records",
+        "_restorer",
+        "cls",
+        "current",
+        "restored",
+        "warns",
+        "whole",
+    )
 
     def __init__(
         self, cls: type[Value] | None, records: Sequence[Record] = (), moved: Mapping[Any, Any] = MappingProxyType({})
@@ -40,6 +52,8 @@ class Reader:
         self.restored: dict[Record, Block | None] = {}
         #: The links whose cotangents are wanted as they are, if others may be summed where their record does no more.
         self.whole: Set[Any] | None = None
+        #: Whether to warn where what is made again exceeds a memory budget.
+        self.warns = True
         self._narrowing: Narrowing | None = None
         self._records = records
         self._moved = moved
@@ -53,13 +67,18 @@ class Reader:
             for scope in state.scopes:
                 scope.before_sweep()
             observers = tuple(observer for observer in state.observers if observer.looks_inside)
-            if len(observers) < len(state.observers) or casting(state.scopes) is not None:
-                self._inside = entered(scopes=without_casts(state.scopes), observers=observers)
+            scopes = inside_sweep(state.scopes, self.cls is not None)
+            if len(observers) < len(state.observers) or scopes != state.scopes:
+                self._inside = entered(scopes=scopes, observers=observers)
                 self._inside.__enter__()
 
-    def __exit__(self, *exc: object) -> None:
+    def drop_restored(self) -> None:
+        """Drop again what was made again."""
         if self._restorer is not None:
             self._restorer.drop_all()
+
+    def __exit__(self, *exc: object) -> None:
+        self.drop_restored()
         if self._inside is not None:
             self._inside.__exit__()
 
@@ -129,7 +148,7 @@ class Reader:
         if self._restorer is None:
             from .restoring import Restorer  # With all that it needs, where something was dropped.
 
-            self._restorer = Restorer(self._records, self._moved, restored=self.restored)
+            self._restorer = Restorer(self._records, self._moved, restored=self.restored, warns=self.warns)
         return self._restorer.restore(maker, reader, self.current)
 
     def wanted_shape(self, record: Record, position: int) -> Shape:

@@ -19,8 +19,9 @@ from .._typing import NDArray
 from ..dtypes import float32
 from ..errors import FreedError, OverwrittenError
 from ..kernels.views import laid_out
-from .apply import PICK, compute, compute_in_scopes, compute_wide
+from .apply import PICK
 from .buffers import shared_with_numpy
+from .computing import compute, compute_in_scopes, compute_wide
 from .context import current
 from .record import Block, Gone, Record, note
 from .value import Value

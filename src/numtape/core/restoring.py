@@ -36,6 +36,7 @@ class Restorer:
         remake: runs records again.
         as_run: makes a run of records, to be cut.
         restored: the records that were put back, with what they held before: filled as they are.
+        warns: whether to say that a budget is exceeded.
     """
 
     __slots__ = (
@@ -48,6 +49,7 @@ class Restorer:
         "_records",
         "_remake",
         "_swept",
+        "_warns",
         "restored",
     )
 
@@ -58,8 +60,10 @@ class Restorer:
         remake: Callable[[list[Record], set[Record], Made], Made] = remake,
         restored: dict[Record, Block | None] | None = None,
         as_run: Callable[[list[Record], set[Record], Callable[[Record], int]], Run] = Run,
+        warns: bool = True,
     ) -> None:
         self._records = records
+        self._warns = warns
         self._moved = moved
         self._remake = remake
         self._as_run = as_run
@@ -114,7 +118,7 @@ class Restorer:
             rest = block.limit.decide(reader, room - given)
             room = block.limit.decide(reader, room)
             parts, peak = run.cut_within(room, room - rest)
-            if peak > room:
+            if peak > room and self._warns:
                 block.limit.exceed(reader, peak - room)
         if parts is not None:
             self._keep_last(block, order, wanted, found, parts)

@@ -15,34 +15,34 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import nullcontext
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from .._typing import NDArray, Shape
 from ..dtypes import HALF_DTYPES, float32
-from ..errors import GradientError, ShapeError
+from ..errors import ShapeError
 from ..kernels.silence import silent
 from ..kernels.sums import FEW, MOST_LABELS, add_reduce
 from .apply import PICK
 from .batching import Batched
 from .cells import FREED
-from .context import followers_of
-from .graph import Graph, Way, graph_of, oldest_of, way_of
+from .delivery import hooked, hooked_by, noted
+from .graph import Graph, Way, cells_of, graph_of, oldest_of, way_of
 from .op import Rule
 from .reader import Reader
-from .recompute import check_reads, raise_freed
-from .record import Gone, Link, Notes, Record
-from .value import Lifted, Value, extras_of, wrap
-from .write import mark_written
+from .recompute import raise_freed
+from .record import Gone, Link, Record
+from .scopes import followers_of
+from .value import Value
 
 Cotangents = dict[Link, Any]
-#: Called with a record, the cotangent of its output and the cotangents of its inputs (None where not wanted).
-Step = Callable[[Record, Any, list[Any]], None]
 
 _getrefcount = sys.getrefcount
 _ndarray = np.ndarray
 _add = np.add
+_planners = attrgetter("planners")
 
 
 def _count_kept(kept: dict[int, Any]) -> int:
@@ -50,24 +50,19 @@ def _count_kept(kept: dict[int, Any]) -> int:
     return _getrefcount(value)
 
 
-def _count_passed() -> int:
-    value = object()
-    return _count_given(value)
-
-
-def _count_given(value: Any) -> int:
-    return _getrefcount(value)
+def _counts_of(seeds: Sequence[tuple[Link, Any]]) -> list[tuple[Link, int]]:
+    counts = []
+    for link, cotangent in seeds:
+        counts.append((link, _getrefcount(cotangent)))
+    return counts
 
 
 # What getrefcount says of an object that nobody else holds is measured, as the code below asks for it: until Python
 # 3.13 every variable and argument counts, 3.14 lets arguments borrow the reference of the variable that is passed.
 #: If a dictionary and a variable hold it.
 KEPT = _count_kept({0: object()})
-#: If its giver's variable, or nothing but our argument, holds it. A giver that goes on to use its variable must not
-#: rely on this count: where arguments borrow, it is the same for every depth of calls.
-_EXCLUSIVE = _count_passed()
-#: The same if nothing but our argument can hold it, since the giver has no variable.
-PASSED_ON = _count_given(object())
+#: If nobody but a list of seeds holds it.
+_SEED = _counts_of([(None, object())])[0][1]
 
 
 def reverse(
@@ -78,32 +73,40 @@ def reverse(
     free: bool = False,
     keep_all: bool = False,
     required_only: bool = False,
-    on_step: Step | None = None,
     ends: Set[Link] = frozenset(),
     graph: Graph | None = None,
     way: Way | None = None,
     is_silent: bool = True,
+    is_planned: bool = False,
 ) -> Cotangents:
     """Return the cotangents of the sources, given those of some targets.
 
     Args:
-        seeds: pairs of a target's link and its cotangent.
+        seeds: pairs of a target's link and its cotangent. A list is emptied, so that what nobody else holds goes when
+            the sweep has passed it.
         sources: the links whose cotangents are wanted; None for every tracked leaf.
         cls: the tensor class to run the rules on, so that they are recorded; None to run them on arrays.
         free: drop the arrays of the records behind the sweep.
         keep_all: also return the cotangents of intermediates.
         required_only: without `sources`, nobody wants the cotangents of leaves that are only watched.
-        on_step: called after each record.
         ends: links that the sweep does not go past; their hooks wait for whoever adds up all that arrives there.
         graph: that of the targets, if the caller has it.
         way: that from the graph to the sources, if the caller has it.
         is_silent: whether NumPy says nothing of overflow and the like, whatever the caller told it.
+        is_planned: whether scopes that plan for backwards, to keep a memory budget, do so for this one.
     """
     wanted = None if sources is None else set(sources)
     if graph is None:
         graph = graph_of([link for link, _ in seeds], ends, 0 if wanted is None else oldest_of(wanted))
     records = graph[0]
-    useful, wanted = way_of(graph, wanted, required_only) if way is None else way
+    if way is None:
+        cells = cells_of(records)
+        way = way_of(graph, wanted, required_only, cells)
+        if is_planned and any(map(_planners, cells)):
+            held = {link for link, count in _counts_of(seeds) if count > _SEED}
+            keeps = set(records) if keep_all else held.union(wanted or ())
+            plan_for(records, keeps, way, free, cls is not None)
+    useful, wanted = way
     keeps_some = keep_all or (wanted is not None and Record in map(type, wanted))
     cotangents: Cotangents = {}
     has_batches = False
@@ -116,13 +119,16 @@ def reverse(
             cotangents[link] = cotangent
         else:
             accumulate(cotangents, link, cotangent)
+    cotangent = None
+    if type(seeds) is list:
+        seeds.clear()
     kept: Cotangents = {}
     reader = Reader(cls, records, cotangents)
-    if not keep_all and on_step is None:
+    followers = followers_of(records)
+    if not keep_all:  # Who follows the sweep sees what it does: looking changes no bits.
         reader.whole = wanted or frozenset()
     read = reader.operand
     restored = reader.restored
-    followers = followers_of(records)
     with silent() if is_silent else nullcontext(), reader:
         for record in records:
             g = cotangents.pop(record, None)
@@ -130,20 +136,23 @@ def reverse(
                 continue
             if useful is not None and record not in useful:
                 if keeps_some and _is_kept(record, g, keep_all, wanted):
-                    kept[record] = g if record.notes is None else _hooked_by(record.notes, g)
+                    kept[record] = g if record.notes is None else hooked_by(record.notes, g)
                 continue
             if record.notes is not None:
-                g = _noted(record, g, sources is None and on_step is None)
+                g = noted(record, g, sources is None)
             if keeps_some and _is_kept(record, g, keep_all, wanted):
                 kept[record] = g
             reader.current = g
             op = record.op
             links = record.inputs
             plan = op.plans.get(record.needs)
-            if plan is None or on_step is not None:
-                _pull_any(record, g, reader, cotangents, on_step)
+            if plan is None:
+                for link, cotangent in zip(links, pull(record, g, reader), strict=True):
+                    if cotangent is not None:
+                        accumulate(cotangents, link, cotangent)
+                cotangent = None
             else:
-                # The common case, one or two operands: the same as `_pull_any`, without its generality.
+                # The common case, one or two operands: the same as `pull`, without its generality.
                 for position, function, reads, rule in plan:
                     link = links[position]
                     if useful is not None and link not in useful and link not in wanted:  # type: ignore[operator]
@@ -216,9 +225,17 @@ def reverse(
             continue
         assert isinstance(leaf, Value)
         if leaf.extras is not None and leaf.extras.hooks is not None:
-            g = _hooked(leaf.extras.hooks, leaf.plain, g)
+            g = hooked(leaf.extras.hooks, leaf.plain, g)
         kept[leaf] = g
     return kept
+
+
+def plan_for(
+    records: Sequence[Record], keeps: Set[Link], way: Way, frees: bool = False, is_recorded: bool = False
+) -> None:
+    """Let scopes that plan for backwards over records, newest first, get ready for one; see `Scope.plan`."""
+    for scope in {scope for cell in cells_of(records) for ref in cell.planners if (scope := ref()) is not None}:
+        scope.plan(records, frees, keeps, is_recorded, way)
 
 
 def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
@@ -226,7 +243,7 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
     op = record.op
     if op is PICK:
         assert record.params is not None
-        return [_Part(record.params["position"], g)]
+        return [Part(record.params["position"], g)]
     if type(g) is list:
         g = tuple(g)
     if op.joint is not None:
@@ -248,22 +265,7 @@ def pull(record: Record, g: Any, reader: "Reader") -> list[Any]:
     return produced
 
 
-def _pull_any(record: Record, g: Any, reader: "Reader", cotangents: Cotangents, on_step: Step | None) -> None:
-    produced = pull(record, g, reader)
-    for link, cotangent in zip(record.inputs, produced, strict=True):
-        if cotangent is not None:
-            accumulate(cotangents, link, cotangent)
-    if on_step is not None:
-        passed = [part.cotangent if type(part) is _Part else part for part in produced]
-        on_step(record, list(map(_shown, g)) if type(g) is list else _shown(g), list(map(_shown, passed)))
-
-
-def _shown(cotangent: Any) -> Any:
-    """Return a cotangent as it is shown: NumPy's numbers, as its functions return them, are arrays without axes."""
-    return np.asarray(cotangent) if isinstance(cotangent, np.generic) else cotangent
-
-
-class _Part:
+class Part:
     """A cotangent of one of several outputs, on its way to the record that made them."""
 
     __slots__ = ("cotangent", "position")
@@ -288,7 +290,7 @@ def accumulate(cotangents: Cotangents, link: Link, cotangent: Any) -> None:
             return
         except ValueError:  # The array is read-only.
             pass
-    if type(cotangent) is _Part:
+    if type(cotangent) is Part:
         if before is None:
             before = cotangents[link] = [None] * len(link.shape)
         part = before[cotangent.position]
@@ -370,93 +372,3 @@ def _free_operands(record: Record) -> None:
 def _is_kept(record: Record, g: Any, keep_all: bool, wanted: Set[Link] | None) -> bool:
     """Say whether somebody wants the cotangent of an intermediate; those of several outputs are of no tensor."""
     return (keep_all and type(g) is not list) or (wanted is not None and record in wanted)
-
-
-def _noted(record: Record, g: Any, delivers: bool) -> Any:
-    """Do what the notes of a record want done with its cotangent, and return what goes on."""
-    notes = record.notes
-    assert notes is not None
-    if notes.prints is not None:
-        check_reads(record, notes.prints)
-    g = _hooked_by(notes, g)
-    value = notes.retained() if delivers and notes.retained is not None else None
-    if value is not None:
-        # The sweep goes on with g, so its memory must not become the gradient's: a view is always copied.
-        deliver(value, g if isinstance(g, Value) else _read_only(g))
-    return g
-
-
-def _hooked_by(notes: Notes, g: Any) -> Any:
-    return g if notes.hooks is None else _hooked(*notes.hooks, g)
-
-
-def _hooked(hooks: dict[int, Any], cls: type[Value], g: Any) -> Any:
-    """Return a cotangent as hooks leave it. Batches, which whole Jacobians are made of, pass by."""
-    if isinstance(g, Lifted):
-        return g
-    is_recorded = isinstance(g, Value)
-    for hook in list(hooks.values()):
-        given = g if isinstance(g, Value) else wrap(cls, _read_only(g))
-        result = hook(given)
-        if result is None:
-            continue
-        if not isinstance(result, Value) or result.shape != given.shape or result.dtype != given.dtype:
-            shown = f"{type(result).__name__} of shape {np.shape(result)}"
-            raise GradientError(
-                f"register_hook: {getattr(hook, '__name__', 'a hook')} returned {shown} for a gradient of shape "
-                f"{given.shape} and dtype {given.dtype}; a hook returns None or a tensor like the gradient."
-            )
-        g = result if is_recorded else result.array
-    return g
-
-
-def _read_only(g: Any) -> Any:
-    """Return a view that cannot be written: other tensors may have the same memory for their gradient."""
-    view = np.asarray(g).view()
-    view.setflags(write=False)
-    return view
-
-
-def deliver(value: Value, cotangent: Any, is_unscaled: bool = False) -> None:
-    """Add a cotangent to a tensor's ``.grad``: untracked, contiguous, with memory of its own.
-
-    What was unscaled stays float32 for a half tensor: the half type may not hold what scaling has saved.
-    """
-    extras = extras_of(value)
-    if isinstance(cotangent, Value):
-        cotangent = cotangent.array
-    is_wide = is_unscaled and value.dtype in HALF_DTYPES
-    if extras.grad is None:
-        extras.grad = wrap(value.plain, own_array(cotangent, cotangent if is_wide else value))
-    else:
-        total = extras.grad.array
-        # A gradient that was widened, because a half would not hold it, stays so.
-        is_kept = total.dtype == value.dtype or (value.dtype in HALF_DTYPES and total.dtype == float32)
-        widens = is_wide and total.dtype != float32
-        if total.flags.writeable and is_kept and not widens:
-            with silent():  # As the sweep that it ends.
-                np.add(total, cotangent, out=total, casting="same_kind")
-            mark_written(extras.grad, None)
-        else:
-            like = cotangent if widens else extras.grad if is_kept else value
-            with silent():
-                extras.grad = wrap(value.plain, own_array(total + cotangent, like))
-
-
-def own_array(array: Any, like: Any, most: int = _EXCLUSIVE) -> NDArray:
-    """Return `array` in the dtype of `like`, as memory that nobody else holds; copied only if need be.
-
-    A caller that passes ``found.pop(link)`` on, and has no variable of its own, says so by `PASSED_ON`.
-    """
-    if (
-        type(array) is _ndarray
-        and array.dtype == like.dtype
-        and array.base is None
-        and array.flags.carray  # Contiguous and writable.
-        and _getrefcount(array) <= most
-    ):
-        return array
-    if array.dtype == like.dtype:
-        return np.array(array, order="C")
-    with silent():  # As the sweep that it ends: beyond the range of halves is infinity.
-        return np.array(array, dtype=like.dtype, order="C")

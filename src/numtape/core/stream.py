@@ -3,6 +3,7 @@
 import os
 from numbers import Integral
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ..errors import ArgumentError, OperandError
 from ..kernels import forks
@@ -27,7 +28,7 @@ def key_from(*parts: int | bytes) -> int:
 class Stream:
     """A key and the counter of the next draw."""
 
-    __slots__ = ("counter", "key")
+    __slots__ = ("__weakref__", "counter", "key")
 
     def __init__(self, key: int, counter: int = 0) -> None:
         self.key = key
@@ -64,6 +65,10 @@ class Stream:
     def copy(self) -> "Stream":
         """Return another stream that draws what this one is about to."""
         return Stream(self.key, self.counter)
+
+
+#: Streams, and where each stood before it was drawn from.
+Drawn = WeakKeyDictionary[Stream, dict[str, Any]]
 
 
 class Unseeded(Stream):

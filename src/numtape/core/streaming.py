@@ -15,9 +15,10 @@ import numpy as np
 from ..errors import FreedError, StreamedError
 from .cells import Past
 from .context import current
+from .facts import Facts
 from .forward import Tangents, push_all
 from .graph import begins_tracked, collect
-from .op import Facts, Op
+from .op import Op
 from .reader import Reader
 from .record import Gone, Link, Record, next_index
 from .reverse import KEPT

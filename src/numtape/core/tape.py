@@ -4,10 +4,14 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from .cells import Cell
 from .record import Record, next_index
 from .value import Value, extras_of, update_node
+
+if TYPE_CHECKING:
+    from .scopes import Scope
 
 
 class RecordingTape:
@@ -17,7 +21,17 @@ class RecordingTape:
     or dropped. Tensors do not know their tapes, they only count them.
     """
 
-    __slots__ = ("__weakref__", "cell", "cells", "is_ended", "records", "watch_all", "watched", "watched_by_use")
+    __slots__ = (
+        "__weakref__",
+        "cell",
+        "cells",
+        "is_ended",
+        "planners",
+        "records",
+        "watch_all",
+        "watched",
+        "watched_by_use",
+    )
 
     #: Whether it lets go of records as it goes, so that its end is nothing to those that tapes inside of it list.
     forgets = False
@@ -30,6 +44,8 @@ class RecordingTape:
         #: Whether nothing more is recorded, although scopes that it was entered in may still be open.
         self.is_ended = False
         self.records: list[Record] = []
+        #: The scopes around it that plan for backwards over its records.
+        self.planners: tuple[weakref.ref[Scope], ...] = ()
         self.cell = Cell("a tape")
         self.cells = [self.cell]
 
@@ -52,7 +68,7 @@ class RecordingTape:
 
     def start_cell(self, outer: Iterable[Cell] = ()) -> None:
         """Start a new generation of records, which also dies with `outer` ones, without invalidating the old ones."""
-        self.cell = Cell("a tape", outer)
+        self.cell = Cell("a tape", outer, self.planners)
         self.cells.append(self.cell)
 
     def watched_intermediates(self) -> list[Value]:
@@ -63,7 +79,7 @@ class RecordingTape:
         """Forget the records and the tensors watched by use; tensors keep their graphs."""
         self.records = []
         _unwatch(self.watched_by_use)
-        self.cell = Cell("a tape")
+        self.cell = Cell("a tape", planners=self.planners)
         self.cells = [self.cell]
 
     def rewind(self, records: int, cells: int) -> None:

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any
 
-from ..core.context import Scope, current
+from ..core.context import current
+from ..core.scopes import Scope
 
 _END = object()
 _process = os.getpid()

@@ -13,12 +13,14 @@ import numpy as np
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.batching import Batched
-from ..core.context import aside, current, entered
+from ..core.context import current, entered
 from ..core.effects import undoing
+from ..core.facts import Facts
 from ..core.forward import forward
 from ..core.gradients import link_of, sweep
-from ..core.op import Facts, Op
+from ..core.op import Op
 from ..core.reverse import reverse
+from ..core.scopes import aside
 from ..core.tape import watching
 from ..core.value import Value, array_of, wrap
 from ..errors import ConvergenceError, GradientError

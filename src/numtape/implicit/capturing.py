@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..core.apply import watch_on_use
-from ..core.context import Scope, aside, current, entered, settle
+from ..core.context import current, entered, settle
 from ..core.gradients import link_of
 from ..core.record import Record, call_site, describe_site
+from ..core.scopes import Scope, aside
 from ..core.value import Value
 from ..errors import GradientError, LeavesTapeError
 from ..exits import noted_exits

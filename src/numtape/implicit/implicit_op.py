@@ -14,8 +14,9 @@ from .._typing import NDArray
 from ..core.apply import apply
 from ..core.batching import Batched
 from ..core.context import current, entered
+from ..core.facts import Facts
 from ..core.gradients import link_of, push_forward, sweep
-from ..core.op import Facts, Op
+from ..core.op import Op
 from ..core.value import Lifted, Value, array_of, wrap
 from ..errors import NotDifferentiableError
 from ..lifted import BatchedTensor

@@ -10,7 +10,8 @@ import numpy as np
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.batching import elementwise
-from ..core.op import Facts, Op, Structure
+from ..core.facts import Facts, Structure
+from ..core.op import Op
 from ..core.value import Value
 
 Leaves = list[Any]

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._typing import NDArray
-from ..core.context import Scope
 from ..core.effects import undoing
 from ..core.record import warn_user
+from ..core.scopes import Scope
 from ..core.value import array_of, wrap
 from ..tensors import Tensor
 from .capturing import alone

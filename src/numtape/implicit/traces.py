@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._typing import NDArray
-from ..core.context import Scope
 from ..core.gradients import link_of
 from ..core.graph import graph_of
 from ..core.record import Record, describe_site
+from ..core.scopes import Scope
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, is_float
 

@@ -136,7 +136,7 @@ class Trajectory:
                 slopes = self.right_side(self.times[index], start, own)
             # What it takes there and was not known is no part of the slope's own history either.
             sources = [*start, *tensors_of(own), *captured, *watcher.captured()]
-            return None if seen.drawn.keys() - {current().thread.stream} else trace_of(slopes, sources, results.prints)
+            return None if set(seen.drawn) - {current().thread.stream} else trace_of(slopes, sources, results.prints)
 
     def check_trace(self, before: Trace | None, now: Trace | None) -> None:
         """Raise if f did something else than when the equation was solved."""

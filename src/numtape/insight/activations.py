@@ -14,10 +14,11 @@ from typing import Any, Self
 import numpy as np
 
 from ..core.buffers import buffer_of
-from ..core.context import Follower, Observer, Scope, current
+from ..core.context import current
 from ..core.op import Op
 from ..core.record import Record
 from ..core.reverse import reverse
+from ..core.scopes import Follower, Observer, Scope
 from ..core.value import Value
 from .ledger import Ledger, arrays_in
 

@@ -6,9 +6,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..core.context import Follower, Observer, current, entered
+from ..core.context import current, entered
 from ..core.reader import Reader
 from ..core.record import Record
+from ..core.scopes import Follower, Observer
 from ..core.value import Lifted, Value
 from ..errors import NonFiniteError
 from ..grad_mode import F, decorated

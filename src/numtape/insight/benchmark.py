@@ -15,6 +15,10 @@ from . import benchmark_results
 from .benchmark_results import BenchmarkResult, Comparison
 
 
+def _named(results: Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, results)) or "nothing"
+
+
 class PerformanceBenchmark:
     """Measure how long things take, by name.
 
@@ -90,6 +94,10 @@ class PerformanceBenchmark:
             >>> benchmark.compare("product", "sum").verdict
             'slower'
         """
+        if not isinstance(functions, Mapping):
+            raise OperandError(
+                f"run_interleaved: wants a dict of functions by their names, not {type(functions).__name__}."
+            )
         for name, function in functions.items():
             _check_function(name, function)
         return self._run(functions)
@@ -117,6 +125,11 @@ class PerformanceBenchmark:
             )
         before = baseline if isinstance(baseline, PerformanceBenchmark) else self.from_json(baseline)
         shared = [name for name in self.results if name in before.results]
+        if not shared:
+            raise ArgumentError(
+                f"regressions: the baseline has {_named(before.results)}, and this benchmark {_named(self.results)}; "
+                "no name is in both, so that there is nothing to compare."
+            )
         found = [benchmark_results.compare(self.results[name], before.results[name]) for name in shared]
         return sorted((c for c in found if c.is_regression(threshold)), key=lambda c: -c.ratio)
 

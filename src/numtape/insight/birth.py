@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.apply import PICK, compute
+from ..core.apply import PICK
+from ..core.computing import compute
 from ..core.op import Rule
 from ..core.reader import Reader
 from ..core.record import Gone, Record, link_name

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.binding import as_kind
 from ..core.cells import Past
 from ..core.gradients import check_target, link_of
 from ..core.graph import collect
@@ -39,6 +40,7 @@ def graph_of(
             f"{name}: the profile is of type {type(profile).__name__}; it must be a mapping from the index of a record "
             "to a dict of numbers."
         )
+    values = as_kind(name, "values", values, bool)
     if isinstance(what, Graph):
         return what
     if isinstance(what, Value):

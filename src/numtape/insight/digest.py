@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.context import Follower, Observer, current, entered
+from ..core.context import current, entered
 from ..core.gradients import check_target, link_of, seed_of, sweep
 from ..core.graph import collect, graph_of
 from ..core.recompute import is_at_hand, run_again, value
 from ..core.record import Gone, Record
+from ..core.scopes import Follower, Observer
 from ..core.value import Value
 from ..core.write import stamp_at
 from ..dtypes import is_float, widened
@@ -112,7 +113,7 @@ class Digest:
         }
         text = json.dumps(document, indent=1)
         if path is not None:
-            replace_file(path, [text.encode()])
+            replace_file(path, [text.encode()], "to_json")
         return text
 
     save = to_json

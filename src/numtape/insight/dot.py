@@ -29,7 +29,7 @@ def to_dot(
     """
     text = _text(graph_of("to_dot", what, profile, values))
     if path is not None:
-        replace_file(path, [text.encode(errors="replace")])
+        replace_file(path, [text.encode(errors="replace")], "to_dot")
     return text
 
 

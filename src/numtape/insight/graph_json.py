@@ -40,7 +40,7 @@ def to_json(
     """
     text = json.dumps(document(graph_of("to_json", what, profile, values)), allow_nan=False, separators=(",", ":"))
     if path is not None:
-        replace_file(path, [text.encode()])
+        replace_file(path, [text.encode()], "to_json")
     return text
 
 

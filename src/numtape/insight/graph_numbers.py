@@ -7,10 +7,11 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.cells import FREED
-from ..core.context import aside
 from ..core.recompute import is_at_hand
 from ..core.record import Record
-from ..core.reverse import reverse
+from ..core.reverse import Cotangents, accumulate
+from ..core.scopes import aside
+from ..core.stepping import backward_steps
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, is_float
 from .graph import Numbers, Profile
@@ -123,19 +124,14 @@ def _leaf_has_hooks(link: Any) -> bool:
     return isinstance(link, Value) and _has_hooks(link.extras)
 
 
-def _sweep(measured: Measured, records: Sequence[Record], target: Record) -> dict[Any, Any]:
+def _sweep(measured: Measured, records: Sequence[Record], target: Record) -> Cotangents:
     inside = set(records)
-
-    def note_norm(record: Record, cotangent: Any, _: list[Any]) -> None:
-        if record in inside and type(cotangent) is not list:
-            measured.add(record, {"grad_norm": norm_of(cotangent)})
-
-    # Naming the sources keeps the sweep from delivering to tensors that retain their gradient.
-    leaves = {
-        link
-        for record in records
-        for i, link in enumerate(record.inputs)
-        if record.needs >> i & 1 and isinstance(link, Value)
-    }
+    totals: Cotangents = {}
     with aside(observers=()):
-        return reverse([(target, np.ones(target.shape, target.dtype))], leaves, on_step=note_norm)
+        for record, g, passed in backward_steps(target, np.ones(target.shape, target.dtype)):
+            if record in inside and type(g) is not list:
+                measured.add(record, {"grad_norm": norm_of(g)})
+            for link, cotangent in zip(record.inputs, passed, strict=True):
+                if isinstance(link, Value) and cotangent is not None:
+                    accumulate(totals, link, cotangent)
+    return totals

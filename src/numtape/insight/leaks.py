@@ -93,7 +93,7 @@ class LeakReport:
 
     def __str__(self) -> str:
         if not self.leaks:
-            return "no leaks: no graph that was recorded since the start is alive"
+            return "no leaks: no graph that was recorded since the start holds arrays"
         return "\n".join(f"{number}. {leak}" for number, leak in enumerate(self.leaks, 1))
 
 

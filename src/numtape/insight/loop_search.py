@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.context import aside
 from ..core.gradients import link_of
 from ..core.graph import collect
 from ..core.record import Record, next_index
 from ..core.reverse import accumulate
+from ..core.scopes import aside
 from ..errors import GradientError
 from .birth import Birth, is_finite
 from .search import Origin, Trail, first_of, follow, search_values

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..core.apply import PICK
-from ..core.context import Follower, Observer, Scope
 from ..core.op import Op
 from ..core.record import Record
+from ..core.scopes import Follower, Observer, Scope
 from ..dtypes import is_float
 from .activations import Activations
 from .graph_numbers import norm_of, statistics

@@ -56,7 +56,7 @@ def to_html(
         raise OperandError(f"to_html: the path is of type {type(path).__name__}; write nt.to_html(loss, 'tape.html').")
     graph = graph_of("to_html", what, profile, values)
     place = Path(path)
-    replace_file(place, [page(graph, title or place.stem).encode(errors="replace")])
+    replace_file(place, [page(graph, title or place.stem).encode(errors="replace")], "to_html")
     return place
 
 

@@ -137,6 +137,9 @@ def explain_target(target: Any, gradient: Any = None, wanted: Link | None = None
             origin = search_cotangents(records, seed, known, wanted, calls_hooks=True)
     else:
         origin = search_values(records[::-1], known)
+        if isinstance(origin, Obstacle) and origin.value is None and not is_finite(target.array):
+            index, value = first_bad(target.array)
+            origin = replace(origin, index=index, value=value)
     if origin is not None:
         return explained(origin, records, known)
     return _all_finite(records)
@@ -220,7 +223,8 @@ def _explain_source(tensor: Value, loss: Any, gradient: Any) -> Explanation:
     targets = [loss] if loss is not None else _last_target()
     for target in targets:
         owner = _owner_of(target, tensor)
-        if owner is not None and is_finite(owner.array):
+        # What a step has made of the owner since is no reason not to look.
+        if owner is not None and (owner is not tensor or is_finite(owner.array)):
             return explain_target(target, gradient, link_of(owner)) or _explain_other(target, owner)
     if not is_finite(tensor.array):
         return _explain_given(tensor, targets if loss is not None else [], gradient)

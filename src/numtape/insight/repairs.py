@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.apply import apply, compute
-from ..core.context import aside
+from ..core.apply import apply
+from ..core.computing import compute
 from ..core.op import Op
 from ..core.record import Gone, Record
 from ..core.reverse import reverse
+from ..core.scopes import aside
 from ..core.value import array_of, wrap
 from ..tensors import Tensor
 from .birth import Birth, Seen, is_finite

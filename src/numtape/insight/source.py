@@ -11,7 +11,7 @@ from ..core.gradients import check_target, link_of
 from ..core.record import Link, Record
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, float32
-from ..errors import ArgumentError, NotConnectedError, OperandError, OverwrittenError, UnsupportedError
+from ..errors import ArgumentError, FreedError, NotConnectedError, OperandError, OverwrittenError, UnsupportedError
 from .doubts import find_doubts, values_in_use
 from .replay import is_close
 from .source_names import place_of
@@ -96,7 +96,14 @@ def tape_to_numpy_source(records: Sequence[Record], loss: Any, sources: Any, che
 
 def _write(target: Link, given: Sequence[Value], sources: Any, check: bool) -> NumpySource:
     settle(current())
-    trace = Trace(target)
+    try:
+        trace = Trace(target)
+    except FreedError as error:
+        where = str(error).partition(": an earlier")[0]
+        raise FreedError(
+            f"to_numpy_source: {where} read a constant that a backward has freed; write the code before it, or call it "
+            "with retain_graph=True."
+        ) from error
     if check:
         _check_arrays(trace.records, given)
     loss = trace.values[target]

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.op import REQUIRED, Op, Structure
+from ..core.facts import Structure
+from ..core.op import REQUIRED, Op
 from ..dtypes import bfloat16
 from ..errors import UnsupportedError
 from .replay import is_close

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype, NDArray, Shape
-from ..core.apply import PICK, as_operand, compute
+from ..core.apply import PICK, as_operand
 from ..core.cells import Past
-from ..core.context import aside
+from ..core.computing import compute
 from ..core.graph import collect, raise_streamed
 from ..core.op import Op, shape_of
 from ..core.reader import is_promoted_integer, reads_halves, rule_dtype, width_of_halves
 from ..core.recompute import raise_freed
 from ..core.record import Gone, Link, Record
 from ..core.reverse import accumulate, fit, pull
+from ..core.scopes import aside
 from ..core.value import LEAF, Value
 from ..core.write import stamp_at
 from ..dtypes import HALF_DTYPES, float32

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.context import Follower, Observer
 from ..core.declare import registry
 from ..core.op import Op, every_op
 from ..core.record import Record, call_site, is_users, latest, next_index, user_files
+from ..core.scopes import Follower, Observer
 from ..kernels.broadcasting import in_long_rows
 from ..ops import load_all
 

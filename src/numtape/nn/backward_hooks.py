@@ -12,7 +12,8 @@ import numpy as np
 from .. import tree
 from .._typing import Dtype, NDArray, Shape
 from ..core.apply import apply
-from ..core.op import Facts, Op
+from ..core.facts import Facts
+from ..core.op import Op
 from ..core.value import Lifted, Value, wrap
 from ..errors import ArgumentError, ShapeError
 from ..tensors import Tensor

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.context import casting, current
+from ..core.context import current
+from ..core.scopes import casting
 from ..counts import is_count
 from ..dtypes import float64, is_float
 from ..errors import ArgumentError, DtypeError, OperandError

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import ops
 from .._typing import Array
-from ..core.declare import rounded_once
+from ..core.composing import rounded_once
 from ..core.value import array_of
 from ..errors import ArgumentError
 from ..ops import adaptive_avg_pool1d as adaptive_avg_pool1d

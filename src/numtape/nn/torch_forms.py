@@ -10,7 +10,7 @@ import numpy as np
 from .. import ops
 from .._typing import Array, DtypeLike
 from ..core.binding import as_kind
-from ..core.declare import rounded_once
+from ..core.composing import rounded_once
 from ..errors import ArgumentError
 from ..ops import activations
 from ..ops.shapes import as_arrays, common_shape

@@ -10,7 +10,8 @@ from .._typing import Array, Axis, Shape
 from ..core import batching
 from ..core.apply import as_operand
 from ..core.declare import composed, face_of, linear, registry
-from ..core.op import Op, Structure
+from ..core.facts import Structure
+from ..core.op import Op
 from ..core.terms import Terms
 from ..core.value import Value
 from ..dtypes import default_dtype, is_float

@@ -10,7 +10,8 @@ from ..core.apply import leave_out
 from ..core.binding import as_kind
 from ..core.context import current
 from ..core.declare import differentiable, face_of, linear
-from ..core.op import Op, Structure, same
+from ..core.facts import Structure
+from ..core.op import Op, same
 from ..core.value import Lifted, Value, array_of, wrap
 from ..core.write import link_version
 from ..dtypes import as_dtype, bfloat16, float64, is_float, widened

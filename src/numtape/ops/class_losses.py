@@ -8,7 +8,8 @@ import numpy as np
 
 from .._typing import Array, NDArray, Shape
 from ..core.apply import is_tracked
-from ..core.declare import composed, differentiable, rounded_once
+from ..core.composing import rounded_once
+from ..core.declare import composed, differentiable
 from ..core.op import NON_DIFFERENTIABLE
 from ..core.record import warn_user
 from ..core.value import Value

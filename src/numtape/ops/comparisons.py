@@ -7,7 +7,7 @@ import numpy as np
 from .._typing import Array
 from ..core import batching
 from ..core.declare import discrete, face_of
-from ..core.op import Structure
+from ..core.facts import Structure
 from ..core.value import Value
 from ..errors import OperandError
 from .samples import binary_samples, does_not_broadcast, rejected, sample, unary_samples, values

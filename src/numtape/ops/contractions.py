@@ -10,7 +10,8 @@ from .._typing import Array, Shape
 from ..core import batching
 from ..core.binding import as_integer, plain_number
 from ..core.declare import linear
-from ..core.op import Op, Structure
+from ..core.facts import Structure
+from ..core.op import Op
 from ..core.terms import Terms, contraction
 from ..errors import ArgumentError, ShapeError
 from .samples import rejected, sample, values
@@ -60,6 +61,11 @@ def _tensordot_b(g: Array, b_shape: Shape, a: Array, axes: Any) -> Array:
     return permute(part, tuple(places[axis] for axis in range(len(b_shape))))
 
 
+def _tensordot_size(a: Shape, b: Shape, axes: Any = 2) -> int:
+    a_axes, b_axes = _pairs_of_axes(axes, len(a), len(b))
+    return math.prod([a[i] for i in _others(len(a), a_axes)] + [b[i] for i in _others(len(b), b_axes)])
+
+
 def _tensordot_terms(out: Shape, a: Shape, b: Shape, axes: Any) -> list[Terms]:
     a_axes, b_axes = _pairs_of_axes(axes, len(a), len(b))
     a_names = [f"a{axis}" for axis in range(len(a))]
@@ -89,6 +95,7 @@ def _tensordot_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], p
         2 * math.prod(out) * math.prod(a[axis] for axis in _pairs_of_axes(axes, len(a), len(b))[0])
     ),
     structure=Structure.TERMS,
+    size=_tensordot_size,
     terms=_tensordot_terms,
     precision="lower",
     batch=_tensordot_batch,

@@ -13,7 +13,8 @@ import numpy as np
 
 from .._typing import Array, NDArray, Shape
 from ..core.declare import differentiable, linear
-from ..core.op import Op, Structure
+from ..core.facts import Structure
+from ..core.op import Op
 from ..core.terms import Terms, windows
 from ..errors import ArgumentError, ShapeError
 from ..kernels import convolution as kernels

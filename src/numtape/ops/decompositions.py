@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array, NDArray
 from ..core import batching
 from ..core.declare import composed, differentiable, face_of
-from ..core.op import Structure
+from ..core.facts import Structure
 from ..core.value import array_of
 from ..errors import ArgumentError, GradientError, LinearAlgebraError, ShapeError
 from .joining import concat

@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array, NDArray
 from ..core import batching
 from ..core.declare import differentiable
-from ..core.op import Structure
+from ..core.facts import Structure
 from ..core.value import Lifted, Value, array_of
 from ..errors import ArgumentError, GradientError, NotDifferentiableError
 from .samples import sample, values

@@ -1,5 +1,6 @@
 """Diagonals and triangles of matrices."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 
 from .._typing import Array, Shape
 from ..core.declare import composed, face_of, linear
-from ..core.op import Back, Op, Structure
+from ..core.facts import Back, Structure
+from ..core.op import Op
 from ..errors import ArgumentError, AxisError, ShapeError
 from .reductions import sum
 from .samples import rejected, sample, values
@@ -84,6 +86,7 @@ def _diagonal_of(g: Array, offset: int, axis1: int, axis2: int) -> Array:
     structure=Structure.MOVES,
     native_half=True,
     batch=_from_diagonal_batch,
+    size=lambda x, shape, **_: math.prod(shape),
     samples=lambda: [
         sample(values(3), shape=(3, 3)),
         sample(values(2), shape=(2, 4), offset=1),

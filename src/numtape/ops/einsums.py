@@ -12,7 +12,8 @@ import numpy as np
 from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import face_of, linear
-from ..core.op import Op, Structure
+from ..core.facts import Structure
+from ..core.op import Op
 from ..core.terms import Terms, contraction
 from ..dtypes import is_float
 from ..errors import ArgumentError, ShapeError
@@ -91,7 +92,8 @@ def _einsum_part(g: Array, index: int, arrays: Sequence[Array], wanted_shape: Sh
     inputs, output = _parse(subscripts, tuple(len(shape) for shape in shapes))
     labels, shape = inputs[index], shapes[index]
     others = [i for i in range(len(arrays)) if i != index]
-    known = {label for i in others for label in inputs[i]}.union(output)
+    # Where others have length 1, they are repeated: they say no more of a label than those that do not have it.
+    known = {label for i in others for label, n in zip(inputs[i], shapes[i], strict=True) if n != 1}.union(output)
     distinct = "".join(dict.fromkeys(labels))
     if len(distinct) < len(labels):
         wanted_shape = shape
@@ -126,6 +128,12 @@ def _einsum_part(g: Array, index: int, arrays: Sequence[Array], wanted_shape: Sh
 def _einsum_cost(out: Shape, *shapes: Shape, subscripts: str) -> int:
     inputs, _ = _parse(subscripts, tuple(len(shape) for shape in shapes))
     return max(2, len(shapes)) * math.prod(_lengths(inputs, shapes).values())
+
+
+def _einsum_size(*shapes: Shape, subscripts: str) -> int:
+    inputs, output = _parse(subscripts, tuple(len(shape) for shape in shapes))
+    lengths = _lengths(inputs, shapes)
+    return math.prod(lengths[label] for label in output)
 
 
 def _einsum_terms(out: Shape, *shapes: Shape, subscripts: str) -> list[Terms]:
@@ -223,6 +231,7 @@ def _einsum_rejected() -> list[Any]:
     transposes=dict(arrays=_einsum_part),
     is_variadic=True,
     cost=_einsum_cost,
+    size=_einsum_size,
     structure=Structure.TERMS,
     terms=_einsum_terms,
     precision="lower",

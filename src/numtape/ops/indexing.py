@@ -10,8 +10,9 @@ from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import face_of, linear, runner
 from ..core.faces import on_arrays
+from ..core.facts import Back, Structure
 from ..core.inplace import is_own_write, write_part
-from ..core.op import Back, Op, Structure
+from ..core.op import Op
 from ..core.value import Value, single_array
 from ..dtypes import can_store, plain_array
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
@@ -202,6 +203,7 @@ def _put_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], params:
     back=lambda argument, x_shape, key, shape: Back.SHARED if x_shape and is_basic(key) else Back.OWN,
     structure=Structure.SCATTERS,
     batch=_put_batch,
+    size=lambda x, key, shape: math.prod(shape),
     cost=lambda out, x, key, shape: math.prod(x),
     samples=lambda: [
         sample(values(3), key=(slice(1, 4),), shape=(5,)),

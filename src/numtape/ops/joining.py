@@ -8,7 +8,8 @@ import numpy as np
 
 from .._typing import Array, Dtype, Shape
 from ..core.declare import composed, linear
-from ..core.op import Back, Op, Structure
+from ..core.facts import Back, Structure
+from ..core.op import Op
 from ..core.value import Value
 from ..dtypes import as_integers, is_float, promote
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError

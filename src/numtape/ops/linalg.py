@@ -7,8 +7,9 @@ import numpy as np
 
 from .._typing import Array, NDArray
 from ..core import batching
-from ..core.declare import composed, differentiable, discrete, face_of, numpy_faces, rounded_once
-from ..core.op import Structure
+from ..core.composing import rounded_once
+from ..core.declare import composed, differentiable, discrete, face_of, numpy_faces
+from ..core.facts import Structure
 from ..core.value import Value, array_of
 from ..dtypes import float64, is_float, widened
 from ..errors import ArgumentError, OperandError, ShapeError

@@ -9,7 +9,8 @@ import numpy as np
 from .._typing import Array, Shape
 from ..core import batching
 from ..core.declare import composed, linear
-from ..core.op import Op, Structure
+from ..core.facts import Structure
+from ..core.op import Op
 from ..core.terms import Terms, contraction
 from ..errors import AxisError, ShapeError
 from ..kernels import providers

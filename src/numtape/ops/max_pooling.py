@@ -8,7 +8,8 @@ import numpy as np
 
 from .._typing import Array, NDArray, Shape
 from ..core.declare import composed, differentiable, discrete, linear
-from ..core.op import NON_DIFFERENTIABLE, Structure
+from ..core.facts import Structure
+from ..core.op import NON_DIFFERENTIABLE
 from ..errors import ArgumentError, ShapeError
 from ..kernels import pooling
 from ..kernels.convolution import Ints, Pairs

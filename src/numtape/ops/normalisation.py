@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, NDArray, Shape
-from ..core.declare import composed, differentiable, rounded_once
+from ..core.composing import rounded_once
+from ..core.declare import composed, differentiable
 from ..core.effects import Update, note_updates, will_update
 from ..core.value import Value, array_of
 from ..core.write import check_writable, mark_unrecorded

@@ -9,8 +9,9 @@ import numpy as np
 from .._typing import Array, Axis, NDArray
 from ..core import batching
 from ..core.binding import as_kind
-from ..core.declare import composed, differentiable, rounded_once
-from ..core.op import Structure
+from ..core.composing import rounded_once
+from ..core.declare import composed, differentiable
+from ..core.facts import Structure
 from ..dtypes import float64
 from ..errors import ArgumentError, OperandError, ShapeError
 from ..kernels.half_sums import HALVES, rounded

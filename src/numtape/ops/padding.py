@@ -1,5 +1,6 @@
 """Put elements around a tensor: zeros, constants, or its own elements again."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,8 @@ import numpy as np
 from .._typing import Array, NDArray, Shape
 from ..core.binding import as_static
 from ..core.declare import composed, linear
-from ..core.op import Back, Op, Structure
+from ..core.facts import Back, Structure
+from ..core.op import Op
 from ..errors import ArgumentError, ShapeError
 from .samples import rejected, sample, values
 from .selection import where
@@ -32,6 +34,7 @@ def _pad_zeros_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], p
     structure=Structure.MOVES,
     native_half=True,
     batch=_pad_zeros_batch,
+    size=lambda x, widths: math.prod(n + sum(width) for n, width in zip(x, widths, strict=True)),
     reference=lambda x, widths: np.pad(x, widths) if x.ndim else x,
     samples=lambda: [
         sample(values(3), widths=((1, 2),)),

@@ -9,7 +9,7 @@ import numpy as np
 from .._typing import Array, NDArray, Shape
 from ..core.binding import plain_number
 from ..core.declare import composed, linear
-from ..core.op import Structure
+from ..core.facts import Structure
 from ..core.terms import Terms, windows
 from ..errors import ArgumentError, ShapeError
 from ..kernels import pooling

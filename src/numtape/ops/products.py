@@ -7,7 +7,7 @@ import numpy as np
 from .._typing import Array, Shape
 from ..core import batching
 from ..core.declare import composed, face_of, linear
-from ..core.op import Structure
+from ..core.facts import Structure
 from ..core.terms import Terms, contraction
 from ..errors import ShapeError
 from .arithmetic import mul

@@ -8,7 +8,8 @@ import numpy as np
 
 from .._typing import Array, Shape
 from ..core.declare import face_of, linear
-from ..core.op import Op, Structure
+from ..core.facts import Structure
+from ..core.op import Op
 from ..core.stream import Stream, stream_of
 from ..errors import ArgumentError, OperandError
 from ..kernels import random as kernels

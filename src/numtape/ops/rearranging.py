@@ -8,7 +8,8 @@ import numpy as np
 
 from .._typing import Array, Axis, Shape
 from ..core.declare import composed, face_of, linear
-from ..core.op import Back, Op, Structure
+from ..core.facts import Back, Structure
+from ..core.op import Op
 from ..errors import ArgumentError, AxisError, OperandError, ShapeError
 from ..kernels.sums import add_reduce
 from .casting import own_memory
@@ -181,6 +182,7 @@ def _repeat_batch(op: Op, operands: Sequence[Any], batched: Sequence[bool], para
     structure=Structure.MOVES,
     native_half=True,
     batch=_repeat_batch,
+    size=lambda x, repeats, axis: math.prod(x) * repeats,
     numpy=np.repeat,
     samples=lambda: [
         sample(values(3), repeats=2, axis=0),

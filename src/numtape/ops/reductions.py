@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array, Axis, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable, linear
-from ..core.op import Back, Structure
+from ..core.facts import Back, Structure
 from ..core.value import array_of
 from ..dtypes import float32, float64
 from ..errors import ArgumentError, AxisError

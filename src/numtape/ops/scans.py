@@ -9,7 +9,8 @@ import numpy as np
 from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import composed, differentiable, linear
-from ..core.op import Op, Structure
+from ..core.facts import Structure
+from ..core.op import Op
 from ..errors import ArgumentError, AxisError, ShapeError
 from ..kernels.sums import FEW
 from .samples import rejected, sample, values

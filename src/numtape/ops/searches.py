@@ -7,7 +7,7 @@ import numpy as np
 from .._typing import Array, Axis, NDArray
 from ..core import batching
 from ..core.declare import discrete
-from ..core.op import Structure
+from ..core.facts import Structure
 from ..errors import ArgumentError, ShapeError
 from .reductions import axis_out_of_bounds, reduction_cost, reduction_samples
 from .samples import distinct, rejected, sample, values

@@ -9,7 +9,8 @@ import numpy as np
 from .._typing import Array, Shape
 from ..core.binding import as_integer, plain_number
 from ..core.declare import composed, face_of, linear, runner
-from ..core.op import Back, Op, Structure
+from ..core.facts import Back, Structure
+from ..core.op import Op
 from ..core.record import shortened
 from ..core.value import Value
 from ..dtypes import array_beside

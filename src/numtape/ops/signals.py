@@ -6,7 +6,7 @@ import numpy as np
 
 from .._typing import Array, Shape
 from ..core.declare import composed, discrete, face_of, linear
-from ..core.op import Structure
+from ..core.facts import Structure
 from ..core.terms import Terms
 from ..errors import ArgumentError, ShapeError
 from .arithmetic import add, sub

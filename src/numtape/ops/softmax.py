@@ -9,7 +9,8 @@ import numpy as np
 from .._typing import Array, Axis, NDArray, Shape
 from ..core import batching
 from ..core.declare import composed, differentiable
-from ..core.op import Op, Structure
+from ..core.facts import Structure
+from ..core.op import Op
 from ..errors import AxisError
 from ..kernels.sums import add_reduce
 from .arithmetic import neg

@@ -11,7 +11,8 @@ from numpy.lib.array_utils import normalize_axis_index
 from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import differentiable, discrete, face_of, linear
-from ..core.op import NON_DIFFERENTIABLE, Op, Structure
+from ..core.facts import Structure
+from ..core.op import NON_DIFFERENTIABLE, Op
 from ..errors import ArgumentError, AxisError, OperandError
 from .samples import distinct, rejected, sample, values
 

@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array
 from ..core import batching
 from ..core.declare import differentiable, face_of, numpy_faces
-from ..core.op import Structure
+from ..core.facts import Structure
 from ..core.value import array_of
 from ..errors import ArgumentError, GradientError, ShapeError
 from .decompositions import asymmetric_rejected, symmetric, symmetric_part

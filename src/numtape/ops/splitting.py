@@ -9,7 +9,8 @@ import numpy as np
 from .._typing import Array, Shape
 from ..core.binding import integers_of, plain_number
 from ..core.declare import composed, linear
-from ..core.op import Op, Structure
+from ..core.facts import Structure
+from ..core.op import Op
 from ..errors import ArgumentError, AxisError, OperandError
 from .joining import along, concat, stack
 from .samples import rejected, sample, values

@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array, Axis, NDArray, Shape
 from ..core import batching
 from ..core.declare import composed, differentiable
-from ..core.op import Structure
+from ..core.facts import Structure
 from ..core.value import array_of
 from ..errors import ArgumentError, ShapeError
 from ..kernels.half_sums import HALVES, sum_of_halves

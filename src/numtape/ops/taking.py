@@ -9,7 +9,8 @@ import numpy as np
 from .._typing import Array, NDArray, Shape
 from ..core import batching
 from ..core.declare import composed, discrete, face_of, linear
-from ..core.op import NON_DIFFERENTIABLE, Op, Structure
+from ..core.facts import Structure
+from ..core.op import NON_DIFFERENTIABLE, Op
 from ..core.value import Lifted, Value
 from ..errors import ArgumentError, AxisError, IndexingError, ShapeError
 from .indexing import add_at

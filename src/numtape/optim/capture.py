@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .._typing import Dtype, Shape
-from ..core.apply import compute
+from ..core.computing import compute
 from ..core.op import Op
 from ..core.value import Value
 from ..errors import NumtapeError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
-from ..core.context import aside
+from ..core.scopes import aside
 from ..core.value import Value, wrap
 from ..dtypes import float32, is_float, widened
 from ..errors import DtypeError, OperandError, ShapeError

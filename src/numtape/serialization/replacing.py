@@ -18,8 +18,10 @@ SUFFIX = ".numtape-tmp"
 _CHUNK_BYTES = 1 << 26
 
 
-def replace_file(path: str | os.PathLike[str], blocks: Iterable[Any]) -> None:
+def replace_file(path: str | os.PathLike[str], blocks: Iterable[Any], name: str = "save") -> None:
     """Make the file at `path` hold the given blocks of bytes; until they are all on the disk, it stays as it was.
+
+    Messages begin with the `name` of the function that writes it.
 
     They are written to a file of another name in the same directory and flushed to the disk; then that file takes the
     name, which the file system does at once or not at all; then the directory is flushed. If anything fails, the other
@@ -28,12 +30,14 @@ def replace_file(path: str | os.PathLike[str], blocks: Iterable[Any]) -> None:
     # A link keeps pointing where it does.
     target = os.path.realpath(path)
     if os.path.isdir(target):
-        raise IsADirectoryError(errno.EISDIR, "save: this is a directory; give the name of a file", target)
+        raise IsADirectoryError(errno.EISDIR, f"{name}: this is a directory; give the name of a file", target)
     if os.path.exists(target) and not os.path.isfile(target):
-        raise OSError(errno.EINVAL, "save: only a file can be replaced, not a pipe or a device", target)
-    directory, name = os.path.split(target)
+        raise OSError(errno.EINVAL, f"{name}: only a file can be replaced, not a pipe or a device", target)
+    directory, own = os.path.split(target)
+    if not os.path.exists(directory):
+        raise FileNotFoundError(errno.ENOENT, f"{name}: there is no such directory; make it first", directory)
     remove_leftovers(directory)
-    temporary, file = _create(directory, name)
+    temporary, file = _create(directory, own)
     with file:
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -49,7 +53,7 @@ def replace_file(path: str | os.PathLike[str], blocks: Iterable[Any]) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             if isinstance(error, OSError):
-                error.add_note(f"save: {target} is as it was before.")
+                error.add_note(f"{name}: {target} is as it was before.")
             raise
     _flush_directory(directory)
 

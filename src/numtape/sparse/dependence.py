@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray, Shape
-from ..core.op import NON_DIFFERENTIABLE, Rule, Structure, shape_of
+from ..core.facts import Structure
+from ..core.op import NON_DIFFERENTIABLE, Rule, shape_of
 from ..core.reader import Reader
 from ..core.record import Record
 from .matrices import Matrix, pairs, selection

@@ -72,7 +72,13 @@ class Computer:
     def blocks(self, outs: Sequence[Value], sources: Sequence[Value]) -> list[list[Matrix]]:
         """Return the Jacobian of tensors by tensors: a sparse matrix for each pair."""
         path = _path(outs, sources)
-        whole = self._matrix(path, self._plans(path))
+        try:
+            whole = self._matrix(path, self._plans(path))
+        except NotDifferentiableError as error:
+            raise NotDifferentiableError(
+                f"{self.name}: with sparse=True unit vectors are added up, which takes rules that are linear and known "
+                f"in both modes; use sparse=False. {error}"
+            ) from error
         if len(outs) == len(sources) == 1:
             return [[_as_dtype(whole, sources[0])]]
         rows, columns = _slices(outs), _slices(sources)

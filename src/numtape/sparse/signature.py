@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.facts import Structure
 from ..core.jacobian import Path
-from ..core.op import NON_DIFFERENTIABLE, Op, Structure, shape_of
+from ..core.op import NON_DIFFERENTIABLE, Op, shape_of
 from ..core.record import Link, Record
 from ..core.value import Value
 from .dependence import constant

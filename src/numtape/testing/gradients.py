@@ -18,6 +18,7 @@ from ..errors import ArgumentError, OperandError
 from .adjoint import adjoint_test
 from .certificate import SEVERITY, Finding, Gauge, Verdict, judge
 from .differences import EPSILON, check_options, stencil_of
+from .linearity import first_bent
 from .report import Adjoint, Row
 from .report import GradientCheck as GradientCheck
 from .subject import LAST, Subject
@@ -40,11 +41,11 @@ def check_gradients(
 ) -> GradientCheck:
     """Certify the gradients of a function by each float argument, in float64.
 
-    First forward mode is held against reverse mode along random directions (the adjoint test), then the gradient by
-    each element against difference quotients whose step is found per element. Each element gets a verdict: `right`,
-    `wrong rule`, or why neither can be said: `kink`, `cancellation noise`, `precision`, `non-deterministic`,
-    `not finite`. Only what would show an error beyond the tolerance is called right, and only what steps agree upon,
-    beyond all noise, is called wrong.
+    First forward mode is held against reverse mode along random directions (the adjoint test), and reverse mode against
+    itself with other cotangents, in which it must be linear; then the gradient by each element against difference
+    quotients whose step is found per element. Each element gets a verdict: `right`, `wrong rule`, or why neither can be
+    said: `kink`, `cancellation noise`, `precision`, `non-deterministic`, `not finite`. Only what would show an error
+    beyond the tolerance is called right, and only what steps agree upon, beyond all noise, is called wrong.
 
     Outputs that are not scalar are weighted with random numbers, so that each of them counts. The error of an element
     is relative to its own derivative, or to the largest one if that is zero. Of arguments with more than 2000 elements
@@ -108,12 +109,13 @@ def _certificate(function: Callable[..., Any], args: tuple[Any, ...], seed: int,
         grain = subject.grain() if widths.unit > EPSILON else 0.0
         gauge = replace(gauge, largest=subject.largest(), unit=widths.unit, peak=widths.peak, grain=grain)
         adjoint = adjoint_test(subject, gauge)
+        bent = first_bent(subject, gauge)
         rows = [row for k in range(len(subject.arrays)) for row in _rows(subject, k, gauge)]
         if not subject.is_steady(LAST):  # As one that drifts, or has changed at some call.
             return _troubled(subject, Verdict.NON_DETERMINISTIC, tolerance)
     worst = max((row.error for row in rows), default=0.0)
-    is_valid = adjoint.verdict is Verdict.RIGHT and all(row.verdict is Verdict.RIGHT for row in rows)
-    return GradientCheck(is_valid, worst, tolerance, rows, adjoint)
+    is_valid = not bent and adjoint.verdict is Verdict.RIGHT and all(row.verdict is Verdict.RIGHT for row in rows)
+    return GradientCheck(is_valid, worst, tolerance, rows, adjoint, bent)
 
 
 def _troubled(subject: Subject, trouble: Verdict, tolerance: float) -> GradientCheck:

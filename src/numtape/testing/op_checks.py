@@ -13,8 +13,9 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core import batching
+from ..core.facts import Structure
 from ..core.gradients import link_of
-from ..core.op import Composite, Op, Structure
+from ..core.op import Composite, Op
 from ..core.record import Record
 from ..core.reverse import reverse
 from ..core.value import LEAF, Value, wrap
@@ -22,6 +23,7 @@ from ..dtypes import FLOAT_DTYPES, widened
 from ..ops.samples import Rejected, Sample
 from ..tensors import Tensor
 from .half_checks import check_beside_float32, check_beside_integers, check_halves, check_large_halves
+from .narrowing_checks import check_narrowing
 from .op_cases import Case as Case
 from .op_cases import Title as Title
 from .op_cases import assert_close as assert_close
@@ -355,6 +357,7 @@ DERIVATIVE_CHECKS = {
     "inputs unchanged": check_inputs_unchanged,
     "layouts": check_layouts,
     "pattern": check_pattern,
+    "narrowing": check_narrowing,
 }
 
 

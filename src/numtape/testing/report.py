@@ -8,7 +8,7 @@ from .certificate import SEVERITY, Verdict
 
 #: What follows from a verdict other than "right", for those who read it for the first time.
 ADVICE = {
-    Verdict.KINK: "the function is not differentiable there; check next to it",
+    Verdict.KINK: "the function has a kink there, or bends so near that steps pass over it; check away from it",
     Verdict.PRECISION: "the function computes in less than float64 inside; compute in float64, or raise the tolerance",
     Verdict.NOISE: "the function's rounding errors hide the derivative; rewrite it, or raise the tolerance",
     Verdict.NON_DETERMINISTIC: "two calls with the same arguments differ; fix the random stream, as in rng=0",
@@ -82,6 +82,8 @@ class GradientCheck:
     tolerance: float
     rows: list[Row] = field(repr=False)
     adjoint: Adjoint = field(repr=False, default=Adjoint(math.nan, math.nan, reason="nothing to test"))
+    #: The first argument whose gradient is not linear in the cotangents of the outputs; empty if there is none.
+    bent: str = ""
 
     @property
     def counts(self) -> dict[Verdict, int]:
@@ -93,8 +95,9 @@ class GradientCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict, of elements or of the adjoint test."""
-        return max(*self.counts, self.adjoint.verdict, Verdict.RIGHT, key=SEVERITY.__getitem__)
+        """The worst verdict, of elements or of the tests of modes."""
+        of_reverse = Verdict.WRONG if self.bent else Verdict.RIGHT
+        return max(*self.counts, self.adjoint.verdict, of_reverse, key=SEVERITY.__getitem__)
 
     def __bool__(self) -> bool:
         return self.is_valid
@@ -110,6 +113,11 @@ class GradientCheck:
         numbers = f"largest error {self.max_error:.1e}, tolerance {self.tolerance:.0e}"
         if Verdict.WRONG in self.counts:
             return f"gradients are WRONG: {ADVICE[Verdict.WRONG]}; {numbers}"
+        if self.bent:
+            return (
+                f"gradients are WRONG: that by {self.bent} is not linear in the cotangent g, and so right for some g "
+                f"alone; a rule forgets g, or takes its size, its sign or a part of it; {numbers}"
+            )
         forward = {
             Verdict.RIGHT: "",
             Verdict.WRONG: "forward mode is WRONG: a JVP is not the transpose of its VJP; ",

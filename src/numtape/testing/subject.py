@@ -12,9 +12,10 @@ from .. import tree
 from .._typing import NDArray
 from ..api import vjp
 from ..arguments import title
-from ..core.context import Scope
-from ..core.op import Op, Structure
+from ..core.facts import Structure
+from ..core.op import Op
 from ..core.record import Record
+from ..core.scopes import Scope
 from ..core.value import LEAF, Value, wrap
 from ..dtypes import is_float, unit_of
 from ..errors import ArgumentError, DtypeError, GradientError, NumtapeError, OperandError, ShapeError

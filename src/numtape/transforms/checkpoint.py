@@ -9,9 +9,10 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
-from ..core.context import Scope, current
+from ..core.context import current
 from ..core.recompute import drop, note_arrays
 from ..core.record import Block, Record, describe_site, link_name
+from ..core.scopes import Scope
 from ..core.value import Value, writes_to
 from ..counts import is_count
 from ..errors import ArgumentError, OperandError, OverwrittenError
@@ -83,8 +84,7 @@ def checkpoint(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
                 f"checkpoint: {name} writes to its argument {link_name(value)} in place, at {written}, so it could not "
                 "be run again; compute a new tensor there, or pass a clone()."
             )
-    leaves = tree.leaves(result)
-    for leaf in leaves or [result]:
+    for leaf in tree.leaves(result) or [result]:
         if not isinstance(leaf, Value):
             raise OperandError(
                 f"checkpoint: {name} returned {type(leaf).__name__}; it must return a tensor, or a tuple, list or dict "

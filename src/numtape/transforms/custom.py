@@ -19,11 +19,13 @@ from .. import tree
 from .._typing import NDArray
 from ..core.apply import apply, tracked_operands, watch_on_use
 from ..core.batching import Batched
-from ..core.context import aside, current, entered
+from ..core.context import current, entered
 from ..core.effects import effects, undoing
+from ..core.facts import Facts
 from ..core.graph import graph_of
-from ..core.op import Facts, Op
-from ..core.stream import Stream, thread_stream
+from ..core.op import Op
+from ..core.scopes import aside
+from ..core.stream import Drawn, Stream, thread_stream
 from ..core.value import Value, wrap
 from ..dtypes import is_float
 from ..errors import ArgumentError, GradientError, OperandError, ShapeError
@@ -52,7 +54,7 @@ class _Call:
     #: Where the thread's random stream stood.
     stream: Stream
     #: The random streams that the first run drew from, and where each stood before; None until it is over.
-    drawn: dict[Stream, dict[str, Any]] | None = None
+    drawn: Drawn | None = None
 
     def __repr__(self) -> str:
         return f"({', '.join(f'{name}={value!r}' for name, value in zip(self.names, self.values, strict=True))})"
@@ -209,10 +211,9 @@ class _CustomGradient:
 
     def _run_again(self, call: _Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
         """Run the function on the random numbers of its first run; what it changes besides its results is undone."""
-        drawn = call.drawn or {}
         with undoing() as seen:
-            seen.drawn.update({stream: stream.place() for stream in drawn})  # They are about to be moved.
-            for stream, place in drawn.items():
+            for stream, place in ({} if call.drawn is None else dict(call.drawn)).items():
+                seen.drawn[stream] = stream.place()  # It is about to be moved.
                 stream.go_to(place)
             current().thread.stream = call.stream.copy()
             return self._run(call, operands)

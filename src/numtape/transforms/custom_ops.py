@@ -10,21 +10,24 @@ import numpy as np
 from ..core import batching
 from ..core.apply import apply
 from ..core.context import current
-from ..core.op import NON_DIFFERENTIABLE, Facts, Marker, Op, Structure
+from ..core.facts import Facts, Structure
+from ..core.op import NON_DIFFERENTIABLE, Marker, Op
 from ..core.value import Value
 from ..dtypes import is_float
 from ..errors import ArgumentError, DtypeError, OperandError
 from .custom import bind, per_output
 from .custom_rules import Rule
-from .rule_checks import RuleChecks
+from .rule_checks import Given, RuleChecks
 from .transposing import Transpose, is_recorded
 
 Function = Callable[..., Any]
 Rules = Mapping[str, Function | Marker | None]
 
-#: What a declaration may say beside its rules.
 _AMONG_OPERANDS = " A tensor that it computes with must be one of its operands, which stand before the /."
-_FACTS = set(Facts._fields) - {"also", "flops", "is_discrete", "numpy", "of_units", "samples"}
+#: For how many sets of static parameters the rules of an op are checked at its calls.
+_MOST_PARAMS = 16
+#: What a declaration may say beside its rules.
+_FACTS = set(Facts._fields) - {"also", "flops", "inside", "is_discrete", "numpy", "of_units", "samples"}
 
 
 def custom_op(
@@ -46,9 +49,10 @@ def custom_op(
     transposing it; or in both. None in place of a rule says that the argument has no derivative.
 
     The rules given are compared with finite differences: on `samples` at once; those of arguments that samples do not
-    settle at the first calls on tensors. An output that shares memory with an operand is copied, unless `aliases` says
-    that it is a view of the first. A rule of several outputs gets a tuple, with zeros for those that are not used.
-    The op is not listed among the library's own, so it may have any name and be declared again.
+    settle at the first calls on tensors, anew for other static parameters (sixteen times). An output that shares memory
+    with an operand is copied, unless `aliases` says that it is a view of the first. A rule of several outputs gets a
+    tuple, with zeros for those that are not used. The op is not listed among the library's own, so it may have any name
+    and be declared again.
 
     Args:
         function: nothing; there only to tell who forgets the rules.
@@ -118,6 +122,44 @@ def _as_facts(facts: dict[str, Any], is_linear_backward: bool) -> Facts:
             )
         found["linear"] = frozenset(found["linear"])
     return Facts(**{"cost": per_output, "is_linear_backward": is_linear_backward, **found})
+
+
+class CallChecks:
+    """The checks of an op at its calls, anew for other static parameters: a rule may ignore one of them.
+
+    Args:
+        op: the op.
+        given: which rules to check.
+    """
+
+    def __init__(self, op: Op, given: Given) -> None:
+        self._op = op
+        self._given = given
+        self._of_samples = RuleChecks(op, given)
+        self._by_params: dict[Any, RuleChecks] = {}
+
+    def on_sample(self, number: int, sample: Any, signature: inspect.Signature) -> None:
+        """Check the rules on a sample. What samples settle is not checked at calls with their parameters."""
+        params = self._of_samples.on_sample(number, sample, signature)
+        self._by_params[_key(params)] = self._of_samples
+
+    def waiting(self, params: dict[str, Any]) -> RuleChecks | None:
+        """Return the checks that a call with some parameters is to make; None if there are none."""
+        key = _key(params)
+        checks = self._by_params.get(key)
+        if checks is None and len(self._by_params) < _MOST_PARAMS:
+            checks = self._by_params[key] = RuleChecks(self._op, self._given)
+        return checks if checks is not None and checks.waiting else None
+
+
+def _key(params: dict[str, Any]) -> Any:
+    """Return what tells static parameters from others; nothing tells arrays and lists."""
+    key = tuple(params.items())
+    try:
+        hash(key)
+    except TypeError:
+        return ()
+    return key
 
 
 class _Declaration:
@@ -306,7 +348,7 @@ class _Declaration:
                 for p in self.signature.parameters.values()
             ]
         )
-        checks = RuleChecks(op, self.given if check else {})
+        checks = CallChecks(op, self.given if check else {})
 
         @functools.wraps(self.function)
         def face(*args: Any, **kwargs: Any) -> Any:
@@ -314,8 +356,9 @@ class _Declaration:
             bound.apply_defaults()
             params = bound.arguments
             operands = [params.pop(argument) for argument in op.arguments]
-            if checks.waiting and current().grad and any(isinstance(x, Value) for x in operands):
-                checks.at_call(operands, params)
+            waiting = checks.waiting(params)
+            if waiting is not None and current().grad and any(isinstance(x, Value) for x in operands):
+                waiting.at_call(operands, params)
             return apply(op, operands, params)
 
         op.face = face

@@ -15,9 +15,10 @@ from contextvars import ContextVar
 from typing import Any, Self, TypeVar
 
 from ..config import DeterministicConfig, DeterministicMode
-from ..core.context import Scope, current
+from ..core.context import current
 from ..core.op import Op
 from ..core.record import call_site, describe_site, warn_user
+from ..core.scopes import Scope
 from ..core.stream import Stream, Unseeded, key_from
 from ..errors import DeterminismError, OperandError
 from ..kernels import blas, providers

@@ -13,33 +13,31 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import numpy as np
 
-from ..core.apply import PICK
 from ..core.buffers import Buffers, buffer_of
-from ..core.context import Scope
-from ..core.op import Op, Structure
+from ..core.cells import FREED
+from ..core.facts import Structure
+from ..core.graph import Way
+from ..core.op import Op
 from ..core.recompute import drop, missing, note_arrays
-from ..core.record import Block, Record, warn_user
+from ..core.record import Block, Link, Record
+from ..core.scopes import Scope
 from ..errors import MemoryBudgetError
+from .account import Account, as_megabytes
 from .checkpoint import pin
 from .layouts import Strides, strides_of
 
 #: What an op may exceed a budget by until something is dropped.
 _TOLERANCE = 1.05
-
-
-def as_megabytes(nbytes: float, is_least: bool = False) -> str:
-    """Return bytes as text, to three decimals and at least four digits; a least number is rounded up to be enough."""
-    megabytes = nbytes / 2**20
-    decimals = max(3, 3 - math.floor(math.log10(megabytes))) if megabytes else 3
-    if is_least:
-        megabytes = math.ceil(megabytes * 10**decimals) / 10**decimals
-    text = f"{megabytes:.{decimals}f} MB"
-    return text if megabytes >= 0.1 else f"{text} ({math.ceil(nbytes):,} bytes)"
+#: A forward that exceeds its budget goes on, to see what all of it takes; but not with so many times the budget, and so
+#: many bytes, that it holds.
+_FAR, _MUCH = 2, 128 * 2**20
+#: Fewer stretches are not looked through for what backwards have freed.
+_FEW = 16
 
 
 class Stretch:
@@ -57,77 +55,14 @@ class Stretch:
         self.pins: set[Record] = set()
 
 
-class Account:
-    """What is held, and how much more may be. It knows no records, since their blocks know it."""
-
-    def __init__(self, budget: float | None) -> None:
-        self.budget = budget
-        #: The outputs of ops that are alive, whoever holds them.
-        self.buffers = Buffers()
-        #: The bytes of the largest output of an op.
-        self.largest = 0
-        #: The indices of records whose outputs are views.
-        self.views: set[int] = set()
-        #: The strides, in elements, of outputs that do not lie in order, by the indices of records.
-        self.strides: dict[int, Strides] = {}
-        #: What a plan has decided, by the index of the record that reads, in the order in which it does.
-        self.plan: dict[int, list[float]] = {}
-        #: Where and how the forward did not stay within the budget; None while it does.
-        self.shortage: str | None = None
-        #: The least that is known to be enough for the forward.
-        self.least = 0.0
-        self._is_planned = False
-        self._has_exceeded = False
-
-    def room(self) -> float:
-        """Return how many bytes more may be held."""
-        assert self.budget is not None
-        return self.budget - self.buffers.live
-
-    def decide(self, reader: Record, room: float) -> float:
-        """Do as planned, if it was planned for: to use more, because it happens to be free, would be missed later."""
-        if self.shortage is not None:
-            raise MemoryBudgetError(
-                f"memory_budget_mb: {self.shortage}, and {as_megabytes(self.budget or 0)} were given; nothing was kept "
-                "since, and there is no backward. Call backward() of the tape to see the least that would do."
-            )
-        planned = self.plan.get(reader.index)
-        self._is_planned = bool(planned)
-        try:
-            return planned.pop(0) if planned else room
-        except IndexError:  # Another thread, which sweeps the same graph, has taken it.
-            return room
-
-    def size(self, record: Record) -> int:
-        """Return the bytes that a record's output takes: none if it is a view."""
-        return 0 if record.op is PICK or record.index in self.views else record.made_bytes
-
-    def hold(self, array: Any) -> None:
-        """Count an array, or each of several, as long as it lives."""
-        if type(array) is np.ndarray:
-            self.buffers.hold(array)
-            return
-        for part in array if isinstance(array, tuple | list) else (array,):
-            if isinstance(part, np.ndarray):
-                self.buffers.hold(part)
-
-    def exceed(self, record: Record, missing: float) -> None:
-        """Warn, once: a backward that nobody planned for needs more than the budget."""
-        if not self._is_planned and not self._has_exceeded:
-            self._has_exceeded = True
-            warn_user(
-                f"memory_budget_mb: this backward takes {as_megabytes(missing)} more than the budget, at "
-                f"{record.site}; call backward() of the tape, which plans for it.",
-            )
-
-
 class Dropping(Scope):
     """Sees records and drops arrays. This one drops what does not fit its budget: the strategy AUTO."""
 
-    skips_loops = True
+    skips_sweeps = True
 
     def __init__(self, budget: float | None = None) -> None:
         self.budget = budget
+        self.plans = budget is not None
         #: Held while a backward is planned, since that drops values and merges stretches.
         self.planning = threading.RLock()
         self.restart()
@@ -136,17 +71,23 @@ class Dropping(Scope):
         """Forget the records."""
         self.stretches: list[Stretch] = []
         self.open = Stretch()
+        #: How many stretches there were when it was last looked for those that backwards have freed.
+        self._closed = _FEW
+        #: The number of the last record.
+        self._number = 0
         self.account = Account(self.budget)
         #: The time that each record's op took.
         self.seconds: dict[Record, float] = {}
         self._elapsed = 0.0
         self._foreseen = 0
+        #: The most bytes that were alive while the steps of a loop ran that is to leave a record.
+        self.most_inside = 0
         #: For each record, the number of the last one that reads it; its own before that.
         self._last_use: dict[Record, int] = {}
         #: The records of the open stretch, and those of them whose bytes were counted.
         self._inside: set[Record] = set()
         self._counted: set[Record] = set()
-        self._is_view = False
+        self.is_view = False
         #: What the last op has computed, while somebody holds it, and how it lies if that is not in order.
         self._made: weakref.ref[Any] | None = None
         self._strides: Strides | None = None
@@ -170,17 +111,18 @@ class Dropping(Scope):
         start = time.perf_counter()
         out = compute(op, arrays, params)
         self._elapsed = time.perf_counter() - start
-        self._is_view = _is_view(out, arrays)
+        self.is_view = _is_view(out, arrays)
         is_array = isinstance(out, np.ndarray)
         self._made = weakref.ref(out) if is_array else None
         self._strides = strides_of(out) if is_array and not out.flags.c_contiguous else None
-        if not self._is_view:
-            self.account.hold(out)
+        if not self.is_view:
+            self.account.buffers.hold_all(out)
         return out
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Keep what the record needs from earlier stretches, count its bytes, and drop what is to be dropped."""
-        live = self.account.buffers.live
+        live = max(self.account.buffers.live, self.most_inside)
+        self.most_inside = 0
         self.take_down(record)
         self._remember(record)
         self.keep_what_rules_read(record)
@@ -199,7 +141,8 @@ class Dropping(Scope):
         note_arrays(record)
         self.keep_operands(record, operands)
         self.open.records.append(record)
-        self.open.end = len(self.seconds)
+        self._number += 1
+        self.open.end = self._number
         self._inside.add(record)
         for link in (*record.inputs, record):
             if type(link) is Record:
@@ -209,11 +152,15 @@ class Dropping(Scope):
         if self.budget is not None and live > self.budget:
             self.make_room(record, live)
 
+    def inside_loop(self) -> Scope:
+        """Return what counts the values of steps, and makes room for them."""
+        return InsideLoop(self)
+
     def take_down(self, record: Record) -> None:
         """Take down how the output of a record lies in memory, and the time that its op took."""
-        if self._is_view:
+        if self.is_view:
             self.account.views.add(record.index)
-            self._is_view = False
+            self.is_view = False
         if self._strides is not None:
             self.account.strides[record.index] = self._strides
             self._strides = None
@@ -277,6 +224,30 @@ class Dropping(Scope):
             self._read.add(record)
             self.pinned.pop(record, None)
 
+    def forget(self, records: Sequence[Record]) -> None:
+        """Forget records that the tape, or a backward, has let go."""
+        gone = set(records)
+        for stretch in (*self.stretches, self.open):
+            if not gone.isdisjoint(stretch.records):
+                stretch.records = [record for record in stretch.records if record not in gone]
+                stretch.nbytes = sum(self.account.size(each) for each in stretch.records if each in self._read)
+                stretch.pins -= gone
+        self.stretches = [stretch for stretch in self.stretches if stretch.records]
+        for known in (self._read, self._lost, self._inside, self._counted):
+            known -= gone
+        for record in gone:
+            self.seconds.pop(record, None)
+            self._last_use.pop(record, None)
+            self.pinned.pop(record, None)
+            self.account.forget(record)
+
+    def plan(self, records: Sequence[Record], frees: bool, keeps: Set[Link], is_recorded: bool, way: Way) -> None:
+        """Drop so much that a backward stays within the budget; raise if there is no way."""
+        from .planning import prepare  # With all that it needs, where there is a budget.
+        from .walking import Backward
+
+        prepare(self, Backward(records, frees, keeps, is_recorded, way))
+
     def open_begins_anew(self, record: Record) -> bool:
         """Say whether a stretch ends before a record. Under a budget, stretches are a small part of it."""
         return self.budget is not None and self.is_large_enough(record, self.budget / 16)
@@ -298,6 +269,9 @@ class Dropping(Scope):
             self.open = Stretch()
             self._inside = set()
             self._counted = set()
+            if len(self.stretches) > 2 * self._closed:  # As after many backwards inside of one block.
+                self.forget([each for stretch in self.stretches for each in stretch.records if each.cell is FREED])
+                self._closed = max(_FEW, len(self.stretches))
 
     def new_block(self) -> Block:
         """Return a block for values that are dropped together."""
@@ -373,6 +347,44 @@ class Dropping(Scope):
         assert stretch.block is not None
         drop([link for link in (*record.inputs, record) if type(link) is Record], stretch.block, self._lost)
         self.account.least = max(self.account.least, before)
+        live = self.account.buffers.live
+        assert self.budget is not None
+        if live > max(_FAR * self.budget, _MUCH):
+            raise MemoryBudgetError(
+                f"memory_budget_mb: at {record.op.name} in {record.site}, {as_megabytes(live)} of values cannot be "
+                f"dropped, more than {_FAR} times the {as_megabytes(self.budget)} that were given; what ran so far "
+                f"takes {as_megabytes(self.account.least, is_least=True)} at least. Tensors that the program still "
+                "holds count."
+            )
+
+
+class InsideLoop(Scope):
+    """Counts what steps of a loop compute, and makes room for it: their records are the loop's own."""
+
+    def __init__(self, scope: Dropping) -> None:
+        self._scope = scope
+        #: What the step that runs has made.
+        self._made = Buffers()
+
+    def start_step(self) -> None:
+        """Begin to count what a step makes."""
+        self._made = Buffers()
+
+    def step_bytes(self, cotangents: int) -> int:
+        """Return the most bytes that a step makes which runs again: on its way, or in the end, beside cotangents."""
+        return max(self._made.peak, self._made.live + cotangents)
+
+    def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """Do as for an op outside."""
+        scope = self._scope
+        out = scope.around(op, compute, arrays, params)
+        if not scope.is_view:
+            self._made.hold_all(out)
+        live = scope.account.buffers.live
+        scope.most_inside = max(scope.most_inside, live)
+        if scope.budget is not None and live > scope.budget:  # There was nothing left to drop.
+            scope.account.least = max(scope.account.least, live)
+        return out
 
 
 def _foresee(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> int:
@@ -401,8 +413,11 @@ def _foresee(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> int:
 
 def _is_view(out: Any, arrays: tuple[Any, ...]) -> bool:
     """Say whether an output, or each of several, lies in the memory of an operand."""
-    if isinstance(out, np.ndarray) and out.base is None:
-        return id(out) in map(id, arrays)
+    if isinstance(out, np.ndarray):
+        buffer = out if out.base is None else buffer_of(out)
+        for array in arrays:
+            if isinstance(array, np.ndarray) and (array is buffer or buffer_of(array) is buffer):
+                return True
+        return False
     given = {id(buffer_of(array)) for array in arrays if isinstance(array, np.ndarray)}
-    parts = out if isinstance(out, tuple) else (out,)
-    return given.issuperset([id(buffer_of(part)) for part in parts])
+    return given.issuperset([id(buffer_of(part)) for part in out])

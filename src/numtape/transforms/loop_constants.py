@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .. import tree
-from ..core.context import Scope
 from ..core.gradients import link_of
 from ..core.record import Record, next_index
+from ..core.scopes import Scope
 from ..core.value import Value
 from .loop_outside import Captured
 from .loop_records import constants_of, inputs_of, ordered

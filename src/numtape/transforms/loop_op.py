@@ -8,10 +8,11 @@ import numpy as np
 from .. import tree
 from .._typing import NDArray
 from ..core.context import entered
+from ..core.facts import Facts, Inside
 from ..core.forward import forward
 from ..core.gradients import link_of, sweep, tracked_again
 from ..core.graph import collect, graph_of, is_moving, way_of
-from ..core.op import Facts, Op
+from ..core.op import Op
 from ..core.record import Record, next_index
 from ..core.value import Lifted, Value, wrap
 from ..ops import clone
@@ -57,7 +58,7 @@ def _pull_recorded(moved: list[Any], operands: tuple[Any, ...], loop: "Loop") ->
     if not pairs:
         return [None] * len(sources)
     outs, seeds = zip(*pairs, strict=True)
-    found = sweep(outs, seeds, sources, create_graph=True, ends=set(map(link_of, sources)))
+    found = sweep(outs, list(seeds), sources, create_graph=True, ends=set(map(link_of, sources)))
     return _without_stand_ins([found.get(link_of(source)) for source in sources], sources, since)
 
 
@@ -153,6 +154,11 @@ def pushed(
     return [next(arrived) if x.node is not None else None for x in outs]
 
 
+def _inside(loop: "Loop") -> Inside:
+    """Return what a backward holds: a step that runs again, beside states, of which only the first stays."""
+    return Inside(loop.step_bytes, loop.held(1))
+
+
 LOOP = Op(
     _loop,
     _loop,
@@ -160,5 +166,5 @@ LOOP = Op(
     pushes={"operands": _push},
     joint=_pull,
     is_variadic=True,
-    facts=Facts(cost=per_output),
+    facts=Facts(cost=per_output, inside=_inside),
 )

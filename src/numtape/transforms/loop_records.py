@@ -1,16 +1,20 @@
 """Records that steps of a loop leave, and the tapes that they are made on."""
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
+import numpy as np
+
 from ..core.apply import PICK
+from ..core.gradients import link_of
+from ..core.jacobian import Path, size_of
 from ..core.record import Record
 from ..core.tape import RecordingTape
 from ..core.value import Value
 from .loop_op import LOOP
 from .loop_outside import Tensors
-from .loop_states import checksum
+from .loop_states import checksum, tensors_of
 
 
 def inputs_of(record: Record) -> list[Any]:
@@ -44,20 +48,49 @@ def loop_of(record: Record) -> Any:
     return record.params["loop"]
 
 
+def bytes_of(state: Any) -> int:
+    """Return the bytes of a state."""
+    return sum(value.array.nbytes for value in tensors_of(state))
+
+
+def bytes_to_pull(before: Any, after: Any) -> int:
+    """Return the most bytes that the cotangents of a backward through a step take at once."""
+    links = [link_of(x) for x in tensors_of(after) if x.node is not None]
+    path = Path(links, list(map(link_of, tensors_of(before))))
+    itemsize = max((record.dtype.itemsize for record in path.records if type(record.shape) is not list), default=8)
+    # That of a record is there until those of its operands are.
+    alive = [width + size_of(record) for width, record in zip(path.widths, path.records, strict=False)]
+    return max(alive, default=0) * itemsize
+
+
 def has_hooks(link: Any) -> bool:
     """Say whether a function is called with the gradient of something."""
     holder = link.notes if type(link) is Record else link.extras
     return holder is not None and holder.hooks is not None
 
 
-def crc_of(record: Record, total: int) -> int:
-    """Return a number that tells the op, shape and parameters of a record, beside a `total` so far."""
-    dtype = record.dtype
-    dtype = [each.num for each in dtype] if type(dtype) is list else dtype.num  # Faster than its name.
-    total = zlib.crc32(f"{record.op.name}{record.shape}{dtype}".encode(), total)
-    if record.op is LOOP:
+def crc_of(record: Record, total: int, known: Container[Any] = ()) -> int:
+    """Return a number that tells the op, shapes and parameters of a record, beside a `total` so far.
+
+    Told as well are shapes and dtypes of its operands, but for those that are `known`.
+    """
+    if record.op is LOOP:  # Its steps tell what it takes.
+        total = zlib.crc32(f"{record.op.name}{_form_of(record)}".encode(), total)
         return zlib.crc32(loop_of(record).traces.tobytes(), total)
+    others = [link for link in record.inputs if type(link) is np.ndarray or link not in known]
+    total = zlib.crc32(f"{record.op.name}{_form_of(record)}{''.join(map(_form_of, others))}".encode(), total)
     return checksum(record.params, total) if record.params else total
+
+
+def _form_of(link: Any) -> str:
+    """Return what tells shape and dtype of a record, tensor or array; of a number, its type."""
+    if isinstance(link, Value):
+        link = link.array
+    dtype = getattr(link, "dtype", None)
+    if dtype is None:
+        return type(link).__name__
+    # A number is faster than a name.
+    return f"{link.shape}{[each.num for each in dtype] if type(dtype) is list else dtype.num}"
 
 
 def ordered(links: Iterable[Any], is_inside: Callable[[Any], bool]) -> list[Record]:

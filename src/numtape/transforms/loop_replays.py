@@ -6,11 +6,12 @@ from typing import Any
 
 from ..core.binomial import best_step
 from ..core.cells import FREED
-from ..core.context import Scope, current, entered, reaching_all
+from ..core.context import current, entered
 from ..core.effects import undoing
 from ..core.gradients import link_of
 from ..core.record import Record
 from ..core.reverse import reverse
+from ..core.scopes import Scope, reaching_all
 from ..core.tape import watching
 from ..core.value import Value
 from ..errors import GradientError

@@ -5,13 +5,15 @@ import itertools
 from array import array as numbers
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .. import tree
 from .._typing import NDArray
 from ..core.cells import Cell
-from ..core.context import Scope, aside, casting, current
+from ..core.context import current
 from ..core.effects import effects
-from ..core.stream import Stream
+from ..core.scopes import Scope, aside, casting
+from ..core.stream import Drawn
 from ..core.value import Value
 from ..counts import is_count
 from ..errors import ArgumentError, GradientError, LeafWriteError, OperandError
@@ -49,6 +51,8 @@ class Steps:
             raise ArgumentError(f"checkpoint_loop: n is {n!r}; it must be a number of steps.")
         if snapshots is not None and not is_count(snapshots):
             raise ArgumentError(f"checkpoint_loop: snapshots is {snapshots!r}; it must be a positive integer.")
+        if not isinstance(verify, bool):
+            raise ArgumentError(f"checkpoint_loop: verify is {verify!r}; it must be a bool.")
         if not callable(step):
             raise OperandError(f"checkpoint_loop: step must be a function, not {type(step).__name__}.")
         self.step = step
@@ -61,6 +65,8 @@ class Steps:
         self.length = n
         self.snapshots = snapshots or (enough(n) if n is not None else 64)
         self.kept: list[Snapshot] = []
+        #: The most bytes that a backward through one step takes, where a tape counts them.
+        self.step_bytes = 0
         #: For each step, numbers that tell its ops, shapes, parameters and links, and which tracked tensors from
         #: outside these take; what tells its constants, in order, and those that it shares with others; with `verify`,
         #: a number that tells its values.
@@ -78,7 +84,7 @@ class Steps:
         #: For each tensor of the last state, as bits, which operands of the record it depends on.
         self.reaches: list[int] = []
         #: The random streams that steps draw from, and where each stood before.
-        self.streams: dict[Stream, dict[str, Any]] = {}
+        self.streams: Drawn = WeakKeyDictionary()
         self.draws = Draws()
         #: Whether steps run inside of a tape or of transforms, so that gradients which they take are differentiated,
         #: and whether one watches what is used there. They run again as they ran first: so constants of their own are
@@ -103,9 +109,9 @@ class Steps:
         name: str = getattr(self.step, "__qualname__", type(self.step).__name__)
         return name
 
-    def held(self) -> list[NDArray]:
-        """Return the arrays of the states that were kept."""
-        return [value.array for kept in self.kept for value in tensors_of(kept.state)]
+    def held(self, first: int = 0) -> list[NDArray]:
+        """Return the arrays of the states that were kept, from the `first` of them on."""
+        return [value.array for kept in self.kept[first:] for value in tensors_of(kept.state)]
 
     def call(self, state: Any, number: int) -> Any:
         """Run one step. Its containers are its own: it may put new tensors into them, and return them."""

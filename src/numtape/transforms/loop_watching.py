@@ -4,8 +4,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from ..core.facts import Structure
 from ..core.gradients import link_of
-from ..core.op import Structure
 from ..core.record import Record
 from ..core.value import Value
 from ..errors import GradientError
@@ -121,7 +121,7 @@ class Watcher(Looker):
 
     def _tell_record(self, record: Record) -> None:
         """Add a record that depends on the state to the trace, and take its operands from outside."""
-        self.trace = crc_of(record, self.trace)
+        self.trace = crc_of(record, self.trace, self._numbers)
         numbers = []
         known, needs = self._numbers, record.needs
         for position, link in enumerate(record.inputs):

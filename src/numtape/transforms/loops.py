@@ -16,9 +16,10 @@ from ..core.stream import thread_stream
 from ..core.streaming import StreamingTape
 from ..core.value import wrap
 from ..tensors import Tensor
+from .dropping import InsideLoop
 from .loop_op import LOOP
 from .loop_outside import STEP
-from .loop_records import StepTape
+from .loop_records import StepTape, bytes_of, bytes_to_pull
 from .loop_replays import Replays
 from .loop_states import (
     Places,
@@ -116,7 +117,8 @@ class Loop(Replays):
         tape = StepTape(self.watches_all, self.left_out)
         context = Context(0)
         # What is inside concerns those around no more than what is inside of an op.
-        scopes = tuple(scope for scope in current().scopes if not scope.skips_loops)
+        scopes = tuple(inner for scope in current().scopes if (inner := scope.inside_loop()) is not None)
+        counter = next((scope for scope in scopes if isinstance(scope, InsideLoop)), None)
         tapes = (tape,) if self.is_on_tape else ()
         same: dict[Any, Any] = {}  # Most steps take what others do.
         surroundings = entered(context=context, tapes=tapes, watch_all=self.watches_all, scopes=scopes)
@@ -130,11 +132,16 @@ class Loop(Replays):
                 context.cell = tape.cell = Cell(STEP)
                 tape.cells = [tape.cell]
                 start = tracked(state)
+                if counter is not None:
+                    counter.start_step()
                 watcher, after = self.watch(start, number, self.outside)
                 self.draws.note(number, self.streams)
                 state = detached(after)
                 taken = [(self.outside.number_of(place.link), place.numbers) for place in watcher.places]
                 reached = [(parts, list(map(self.outside.number_of, others))) for parts, others in watcher.reaches()]
+                if counter is not None:
+                    cotangents = bytes_to_pull(start, after) if watcher.trace not in self.traces else 0
+                    self.step_bytes = max(self.step_bytes, bytes_of(start) + counter.step_bytes(cotangents))
                 end_leaves(start)
                 self.traces.append(watcher.trace)
                 self.taken.append(watcher.taken)

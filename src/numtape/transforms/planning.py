@@ -6,7 +6,8 @@ from typing import NoReturn
 
 from ..core.record import warn_user
 from ..errors import MemoryBudgetError
-from .dropping import Dropping, as_megabytes
+from .account import as_megabytes
+from .dropping import Dropping
 from .walking import Backward, Known, Walk
 
 
@@ -128,12 +129,13 @@ def _least_walk(scope: Dropping, backward: Backward, finer: int = 1) -> Walk:
     return least
 
 
-def raise_shortage(scope: Dropping, backward: Backward) -> NoReturn:
-    """Raise because the forward did not stay within the budget; name the least that would do for it and a backward."""
+def raise_shortage(scope: Dropping, *backwards: Backward) -> NoReturn:
+    """Raise because the forward did not stay within the budget; name the least that would do for it and backwards."""
     budget, account = scope.budget, scope.account
     assert budget is not None
-    least = max(account.least, _least_walk(scope, backward).peak)
+    least = max(account.least, *(_least_walk(scope, backward).peak for backward in backwards))
     raise MemoryBudgetError(
         f"memory_budget_mb: {account.shortage}, and {as_megabytes(budget)} were given; forward and backward take "
-        f"{as_megabytes(least, is_least=True)} at least. Tensors that the program still holds count."
+        f"{as_megabytes(least, is_least=True)} at least. Tensors that the program still holds count, and states that "
+        "loops keep."
     )

@@ -9,9 +9,10 @@ import numpy as np
 from .._typing import Dtype, DtypeLike, NDArray
 from ..config import AmpConfig, PrecisionMode
 from ..core.apply import as_operand, record, tracked_operands
-from ..core.context import Scope, casting, current, entered, without_casts
+from ..core.context import current, entered
 from ..core.declare import registry
 from ..core.op import Composite, Op, every_op
+from ..core.scopes import Scope, casting, without_casts
 from ..core.value import Lifted, Value, wrap, writes_to
 from ..dtypes import HALF_DTYPES, as_dtype, bfloat16, float16, float32
 from ..errors import ArgumentError, DtypeError, OperandError

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from ..core.delivery import deliver
 from ..core.gradients import link_of
 from ..core.graph import collect
 from ..core.record import Record
-from ..core.reverse import deliver
 from ..core.value import Value
 
 

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.apply import apply, compute
-from ..core.context import aside
+from ..core.apply import apply
+from ..core.computing import compute
 from ..core.forward import forward
 from ..core.gradients import link_of
 from ..core.op import NON_DIFFERENTIABLE, Op
+from ..core.record import shortened
 from ..core.reverse import reverse
+from ..core.scopes import aside
 from ..core.value import LEAF, Lifted, Value, array_of, wrap
 from ..dtypes import FLOAT_DTYPES, is_float, unit_of
 from ..errors import ArgumentError, GradientError, NotDifferentiableError, OperandError
@@ -87,7 +89,10 @@ class RuleChecks:
             if isinstance(x, Value | np.ndarray) and is_float(x.dtype)
         }
         given = {argument: self.given[argument] for argument in ready}
-        told = check_rules(self.op, operands, params, given, "at its first call") if ready else {}
+        where = "at its first call"
+        if params:
+            where += " with " + ", ".join(f"{name}={shortened(repr(value))}" for name, value in params.items())
+        told = check_rules(self.op, operands, params, given, where) if ready else {}
         for argument, x in ready.items():
             if told.get(argument) and self._settle(argument, operands, params):
                 continue
@@ -128,11 +133,11 @@ class RuleChecks:
                 return True
         return None
 
-    def on_sample(self, number: int, given: Any, signature: inspect.Signature) -> None:
-        """Check all rules on a sample, in both modes; raise if it can check none."""
+    def on_sample(self, number: int, given: Any, signature: inspect.Signature) -> dict[str, Any]:
+        """Check all rules on a sample, in both modes, and return its static parameters; raise if it can check none."""
         sample = given if isinstance(given, Sample) else Sample(given if isinstance(given, tuple) else (given,), {})
         if sample.skip_derivatives:
-            return
+            return {}
         title, where = f"{self.op.name}: sample {number}", f"on sample {number}"
         operands, params = _read_sample(self.op, title, sample, signature)
         told = check_rules(self.op, operands, params, self.given, where)
@@ -147,6 +152,7 @@ class RuleChecks:
         for argument, is_sure in told.items():
             if is_sure and argument in self.waiting:
                 self._settle(argument, operands, params)
+        return params
 
 
 def _may_hide(operands: Sequence[Any]) -> bool:

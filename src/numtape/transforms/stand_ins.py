@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from .._typing import NDArray
 from ..core.buffers import buffer_of, held_by_others
 from ..core.recompute import array_if_alive
 from ..core.record import Record
@@ -102,6 +103,12 @@ class KeptBuffers:
         found = [array for record in records if not record.is_kept for array in _arrays(array_if_alive(record))]
         ids = held_by_others(kept, found)
         self.held = [self.of(array) for array in (*kept, *found) if id(buffer_of(array)) in ids]
+
+    def bytes_besides(self, arrays: Sequence[NDArray]) -> int:
+        """Return the bytes of arrays that the account counts, and that are in the memory of no record."""
+        buffers = {id(buffer): buffer for buffer in map(buffer_of, arrays)}
+        known = self._account.buffers
+        return sum(buffer.nbytes for key, buffer in buffers.items() if key not in self._made and buffer in known)
 
     def of(self, array: Any) -> Any:
         """Return what stands for an array, or for each of several; None for none."""

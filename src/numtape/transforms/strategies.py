@@ -1,13 +1,17 @@
 """The strategies of checkpointing: which records' arrays a tape drops while it records, and when."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from ..config import CheckpointConfig, CheckpointStrategy
+from ..core.jacobian import size_of
 from ..core.recompute import drop
 from ..core.record import Block, Record
 from ..core.value import Value
 from .dropping import Dropping
+
+_index = attrgetter("index")
 
 
 class Keeping(Dropping):
@@ -38,6 +42,12 @@ class Blocks(Dropping):
             if type(link) is Record and link in self.pinned and link not in self.open.pins:
                 self.open.pins.add(link)
                 self._readers[link] = self._readers.get(link, 0) + 1
+
+    def forget(self, records: Sequence[Record]) -> None:
+        """Forget records that are gone."""
+        super().forget(records)
+        for record in records:
+            self._readers.pop(record, None)
 
     def open_begins_anew(self, record: Record) -> bool:
         """End a stretch after n records."""
@@ -117,6 +127,16 @@ class Selective(Dropping):
         self._expensive = 0
         self._block = self.new_block()
 
+    def forget(self, records: Sequence[Record]) -> None:
+        """Forget records that are gone."""
+        super().forget(records)
+        gone = set(records)
+        self._pending -= gone
+        self._deferred -= gone
+        for record in gone:
+            self._cheap.pop(record, None)
+            self._sources.pop(record, None)
+
     def new_block(self) -> Block:
         """Return a block for cheap values; without a budget, what it is made of is not made twice."""
         return Block(is_shared=True) if self.budget is None else super().new_block()
@@ -125,9 +145,10 @@ class Selective(Dropping):
         """Tell whether a record is cheap; keep the expensive values that a cheap one is made of."""
         self._drop_pending()
         links = self._cheap_links(record)
-        cost = float(record.flops) + sum(self._cheap[link][0] for link in links)
-        elements = max(1, record.nbytes // _itemsize(record))
-        is_expensive = cost / elements >= self.least_cost
+        cost = float(record.flops)
+        for link in links:
+            cost += self._cheap[link][0]
+        is_expensive = cost >= self.least_cost * max(1, size_of(record))
         if _reads_what_is_rewritten(record) or (is_expensive and not self._is_skipped()):
             self._keep_deferred()
             self._block = self.new_block()
@@ -141,21 +162,22 @@ class Selective(Dropping):
 
     def settle_down(self, record: Record) -> None:
         """Take down the cheap ones among a record and its operands, to be dropped."""
-        self._pending = self._cheap_links(record) | ({record} & self._cheap.keys())
+        self._pending = self._cheap_links(record)
+        if record in self._cheap:
+            self._pending.add(record)
 
     def _drop_pending(self) -> None:
         """Drop cheap values, unless what is kept only to make them again is as large."""
-        for cheap in sorted(self._pending, key=lambda cheap: cheap.index):
-            if cheap.is_kept:
-                if self.account.size(cheap) and self._sources[cheap] & self.pinned.keys():
-                    self._deferred.add(cheap)
-                else:
-                    drop([cheap], self._cheap[cheap][1], self._lost)
+        for cheap in _oldest_first([cheap for cheap in self._pending if cheap.is_kept]):
+            if self.account.size(cheap) and self._sources[cheap] & self.pinned.keys():
+                self._deferred.add(cheap)
+            else:
+                drop([cheap], self._cheap[cheap][1], self._lost)
         if not self._deferred:
             return
         sources = self._sources_of_deferred()
         if sum(source.nbytes for source in sources) < sum(map(self.account.size, self._deferred)):
-            for cheap in sorted(self._deferred, key=lambda cheap: cheap.index):
+            for cheap in _oldest_first(list(self._deferred)):
                 drop([cheap], self._cheap[cheap][1], self._lost)
             for source in sources:
                 del self.pinned[source]
@@ -182,15 +204,16 @@ class Selective(Dropping):
 
 def _reads_what_is_rewritten(record: Record) -> bool:
     """Say whether an untracked operand is a tensor that was written in place: a buffer, most likely to be again."""
-    return any(
-        isinstance(link, Value) and not record.needs >> i & 1 and link.version is not None and link.version[0].count
-        for i, link in enumerate(record.inputs)
-    )
+    for i, link in enumerate(record.inputs):
+        if isinstance(link, Value) and link.version is not None and link.version[0].count and not record.needs >> i & 1:
+            return True
+    return False
 
 
-def _itemsize(record: Record) -> int:
-    dtype = record.dtype[0] if isinstance(record.dtype, list) else record.dtype
-    return int(dtype.itemsize)
+def _oldest_first(records: list[Record]) -> list[Record]:
+    if len(records) > 1:
+        records.sort(key=_index)
+    return records
 
 
 def dropping(config: CheckpointConfig) -> Dropping:

@@ -10,9 +10,10 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.batching import Batched
-from ..core.context import aside, current, entered
+from ..core.context import current, entered
 from ..core.gradients import link_of, sweep
 from ..core.reverse import reverse
+from ..core.scopes import aside
 from ..core.value import LEAF, Lifted, Value, array_of, wrap
 from ..errors import GradientError, LeafWriteError, NotDifferentiableError
 from ..exits import noted_exits

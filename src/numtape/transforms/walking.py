@@ -13,11 +13,12 @@ from ..core.apply import PICK
 from ..core.binomial import Run
 from ..core.cells import FREED
 from ..core.context import entered
+from ..core.facts import Back
 from ..core.graph import Way
-from ..core.op import Back, Reads, Rule, same, shape_of
+from ..core.op import Reads, Rule, same, shape_of
 from ..core.reader import Reader
 from ..core.recompute import Made, array_if_alive, remake
-from ..core.record import Block, Record
+from ..core.record import Block, Link, Record
 from ..core.restoring import Restorer
 from ..core.reverse import KEPT
 from ..core.value import Value
@@ -34,8 +35,8 @@ class Backward:
     records: Sequence[Record]
     #: Whether it frees what it passes.
     frees: bool = True
-    #: The records whose cotangents stay.
-    keeps: Set[Record] = frozenset()
+    #: The records, and leaves, whose cotangents stay.
+    keeps: Set[Link] = frozenset()
     #: Whether it is recorded itself, for higher orders.
     is_recorded: bool = False
     #: The way to the sources that are wanted, in the records.
@@ -150,6 +151,12 @@ class Walk:
                 else:
                     blocks[block].drop(copy)
         self.records = [copies[record] for record in records]
+        #: How many bytes what a record runs itself takes, and how many it lets go.
+        self._inside: dict[Record, tuple[int, int]] = {}
+        for copy in self.records:
+            if copy.op.facts.inside is not None:
+                inside = copy.op.facts.inside(**(copy.params or {}))
+                self._inside[copy] = inside.nbytes, buffers.bytes_besides(inside.let_go)
         #: The record whose rule was asked last, and what it gave.
         self._asked: tuple[Record | None, Any] = (None, None)
         self._memory = Memory(record.shape for record in records if not isinstance(record.shape, list))
@@ -197,6 +204,7 @@ class Walk:
             # taken for records of the program.
             self.records = []
             self.originals = {}
+            self._inside = {}
 
     def _run(self) -> None:
         cotangents: dict[Record, Any] = {}
@@ -218,6 +226,10 @@ class Walk:
                 g.stay()
             if useful is not None and self.originals[record] not in useful:
                 continue
+            if record in self._inside:
+                nbytes, let_go = self._inside[record]
+                self.count.peak = max(self.count.peak, self.count.live + nbytes)
+                self.count.live -= let_go
             positions = self._pulled(record)
             for needed in _reads(record, positions):
                 if type(needed) is Record and not needed.is_kept:

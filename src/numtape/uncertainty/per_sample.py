@@ -9,9 +9,9 @@ import numpy as np
 from .. import tree
 from ..api import gradients_of
 from ..arguments import title
-from ..core.context import Scope
 from ..core.effects import effects
 from ..core.op import Op
+from ..core.scopes import Scope
 from ..core.value import Value, wrap
 from ..errors import OperandError, ShapeError
 from ..interop.vectors import is_numbers
