@@ -51,7 +51,7 @@ class Report:
     def finish(self, path: str | None) -> int:
         """Print the table, write the JSON, and return 1 if a bound was missed."""
         width = max(len(row["figure"]) for row in self.rows)
-        print(f"\n{self.title}\n  on {machine_class()}")
+        print(f"\n{self.title}\n  on {machine_class()}{_told()}")
         for row in self.rows:
             bound = "" if row["bound"] is None else f"at most {row['bound']:g}"
             print(f"  {row['figure']:{width}}  {row['value']:10.3f} {row['unit']:8} {bound:14} {row['verdict']}")
@@ -61,6 +61,12 @@ class Report:
             )
             print(f"  written to {path}")
         return int(any(row["verdict"] == "MISSED" for row in self.rows))
+
+
+def _told() -> str:
+    """Return what the environment tells BLAS to do, which it may not do by itself."""
+    told = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("OPENBLAS_")]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def options(description: str) -> argparse.Namespace:

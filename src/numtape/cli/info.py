@@ -3,7 +3,6 @@
 import importlib
 import os
 import platform
-import re
 from importlib import metadata
 from typing import Any, TextIO
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from .. import __version__
 from ..kernels import blas, providers
-from ..kernels.machine import machine_class
+from ..kernels.machine import CORE_VARIABLE, is_taken_for_older, machine_class
 
 #: The package that each extra brings.
 EXTRAS = {
@@ -23,8 +22,6 @@ EXTRAS = {
     "onednn": "onednn-cpu-gomp",
     "compile": "llvmlite",
 }
-#: What OpenBLAS calls those of its kernels that use AVX2 at most.
-_AVX2_CORES = ("haswell", "zen")
 #: What sets the number of threads of BLAS libraries, in the order in which they look.
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -73,11 +70,13 @@ def _blas(config: dict[str, Any]) -> str:
     built = config.get("Build Dependencies", {}).get("blas", {})
     name = f"{built.get('name', 'unknown')} {built.get('version', '')}".strip()
     library = blas.library()
-    core = "" if library is None else library.core
-    if core.lower() in _AVX2_CORES and re.search("AVX512|X86_V4", _simd(config)):
-        # OpenBLAS knows CPUs by their numbers, and takes those that are newer than it is for older ones.
-        return f"{name}, with kernels for {core}; with OPENBLAS_CORETYPE=SKYLAKEX set, it would use this CPU's AVX-512"
-    return name
+    if library is None or not is_taken_for_older():
+        return name
+    if CORE_VARIABLE in os.environ:
+        repair = f", as {CORE_VARIABLE} is set; without it, it might use this CPU's AVX-512"
+    else:  # OpenBLAS knows CPUs by their numbers, and takes those that are newer than it is for older ones.
+        repair = f"; with {CORE_VARIABLE}=SKYLAKEX set, it would use this CPU's AVX-512"
+    return f"{name}, with kernels for {library.core}{repair}"
 
 
 def _threads() -> str:

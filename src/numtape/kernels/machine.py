@@ -9,6 +9,11 @@ import numpy as np
 from . import blas
 from .providers import taken
 
+#: The variable that tells OpenBLAS, before it is loaded, for which CPU to take its kernels.
+CORE_VARIABLE = "OPENBLAS_CORETYPE"
+#: What OpenBLAS calls those of its kernels that use AVX2 at most.
+_AVX2_CORES = ("haswell", "zen")
+
 
 @functools.cache
 def machine_class() -> str:
@@ -21,6 +26,14 @@ def machine_class() -> str:
     library = blas.library()
     core = library.core if library is not None else ""
     return " ".join(part for part in (platform.machine(), *levels[-1:], core) if part)
+
+
+def is_taken_for_older() -> bool:
+    """Say whether BLAS multiplies without this CPU's AVX-512: since it was told so, or does not know the CPU."""
+    found = _config().get("SIMD Extensions", {}).get("found", ())
+    library = blas.library()
+    has_avx512 = any("AVX512" in level or level == "X86_V4" for level in found)
+    return has_avx512 and library is not None and library.core.lower() in _AVX2_CORES
 
 
 def machine() -> dict[str, str]:
