@@ -86,8 +86,8 @@ def test_hooks_are_not_called_and_the_page_says_so():
     graph = graph_of("to_html", (x * x).sum())
     assert calls == []
     assert graph.notes == (
-        "No gradient norms: the graph has hooks, and a picture does not call them. Run the backward under "
-        "nt.profile(values=True).",
+        "No gradient norms: the graph has hooks, and a picture does not call them; run it under "
+        "`with nt.profile(values=True) as p` and draw it with profile=p.",
     )
 
 
@@ -102,7 +102,7 @@ def test_a_freed_graph_is_drawn_with_norms_of_its_leaves():
     assert graph.sources[0].numbers["grad_norm"] == pytest.approx(math.hypot(1 + math.exp(3), 1 + math.exp(4)))
     assert graph.notes == (
         "No gradient norms: a backward has freed the arrays of this graph. Draw it before backward, call backward with "
-        "retain_graph=True, or run it under nt.profile(values=True).",
+        "retain_graph=True, or run it under `with nt.profile(values=True) as p` and draw it with profile=p.",
     )
 
 

@@ -109,11 +109,15 @@ def _why_no_sweep(records: Sequence[Record]) -> str:
     if any(record.cell is FREED for record in records):
         return (
             "a backward has freed the arrays of this graph. Draw it before backward, call backward with "
-            "retain_graph=True, or run it under nt.profile(values=True)."
+            f"retain_graph=True, or {_BY_PROFILE}."
         )
     if any(_has_hooks(record.notes) or any(map(_leaf_has_hooks, record.inputs)) for record in records):
-        return "the graph has hooks, and a picture does not call them. Run the backward under nt.profile(values=True)."
+        return f"the graph has hooks, and a picture does not call them; {_BY_PROFILE}."
     return ""
+
+
+#: How to draw the numbers of a real step.
+_BY_PROFILE = "run it under `with nt.profile(values=True) as p` and draw it with profile=p"
 
 
 def _has_hooks(notes: Any) -> bool:
