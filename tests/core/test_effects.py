@@ -1,6 +1,9 @@
 """What functions change besides their results is as after one run, however often a transform runs them."""
 
+import tracemalloc
+
 import numpy as np
+import pytest
 
 import numtape as nt
 
@@ -76,3 +79,137 @@ def test_samples_do_not_share_what_is_drawn_by_operation():
     with nt.deterministic(global_seed=0, operation_seeds=True):
         found = nt.uncertainty.per_sample_gradients(loss, np.ones(40), np.ones((2, 40)))
     assert found[0].tolist() != found[1].tolist()
+
+
+def half_mask():
+    """A constant that is made by writing in place."""
+    mask = nt.ones(3, dtype="float64")
+    mask[1] = 0.25
+    return mask
+
+
+POINT = np.array([1.0, 2.0, 3.0])
+HALF = half_mask().numpy()
+SECOND_ORDERS = {
+    "hessian": nt.hessian,
+    "forward over reverse": lambda f: lambda x: nt.jacobian(nt.grad(f), mode="forward")(x),
+    "reverse over forward": lambda f: nt.jacobian(lambda x: nt.jvp(f, x, np.ones(3))[1]),
+}
+
+
+@pytest.mark.parametrize("transform", SECOND_ORDERS.values(), ids=SECOND_ORDERS)
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, mask: nt.checkpoint_loop(lambda s: s * mask() * 0.9 + 0.1 * s * s, x, 5, snapshots=2).sum(),
+        lambda x, mask: (
+            nt.implicit.odeint(lambda t, y: -(y**2) * mask(), x, [0.0, 0.5], gradient="adjoint") ** 2
+        ).sum(),
+        lambda x, mask: (
+            nt.implicit.odeint(lambda t, y: -(y**2) * mask(), x, [0.0, 0.5], gradient="checkpointed") ** 2
+        ).sum(),
+    ],
+    ids=["loop", "adjoint", "checkpointed"],
+)
+def test_what_a_function_makes_and_writes_to_is_its_own_when_it_runs_again(program, transform):
+    found = transform(lambda x: program(x, half_mask))(POINT)
+    np.testing.assert_allclose(found, transform(lambda x: program(x, lambda: HALF))(POINT), rtol=1e-9)
+
+
+def test_a_pull_function_reads_what_its_function_has_written_to():
+    @nt.custom_gradient
+    def masked(x):
+        mask = half_mask()
+        return x * mask, lambda g: g * mask
+
+    @nt.custom_gradient
+    def softplus(x):
+        e = nt.exp(x)
+        e += 1.0
+        return nt.log(e), lambda g: g * (e - 1.0) / e
+
+    for function, derivative in ((masked, HALF), (softplus, 1 / (1 + np.exp(-POINT)))):
+        np.testing.assert_allclose(nt.grad(lambda x, f=function: f(x).sum())(POINT), derivative, rtol=1e-14)
+        np.testing.assert_allclose(nt.jvp(function, POINT, np.ones(3))[1], derivative, rtol=1e-14)
+        for mode in ("reverse", "forward"):
+            np.testing.assert_allclose(nt.jacobian(function, mode=mode)(POINT), np.diag(derivative), rtol=1e-14)
+
+
+def test_a_custom_gradient_may_return_what_it_has_written_to():
+    @nt.custom_gradient
+    def shifted(x):
+        y = nt.sin(x)
+        y += x
+        return y, lambda g: g * (nt.cos(x) + 1.0)
+
+    np.testing.assert_allclose(nt.grad(lambda x: shifted(x).sum())(POINT), np.cos(POINT) + 1.0, rtol=1e-14)
+
+
+def test_a_counter_of_a_custom_gradient_counts_calls_and_not_runs():
+    calls = nt.zeros((), dtype="float64")
+
+    @nt.custom_gradient
+    def counted(x):
+        calls.add_(1.0)
+        return x * 2.0, lambda g: g * 2.0
+
+    for _ in range(3):
+        nt.grad(lambda x: counted(x).sum())(POINT)
+    assert calls.item() == 3.0
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda buffer, x: (buffer.add_(1.0), buffer[:1].add_(1.0)),
+        lambda buffer, x: (buffer[:1].add_(1.0), buffer.add_(1.0), buffer[1:].mul_(2.0)),
+        lambda buffer, x: buffer.add_(x),
+        lambda buffer, x: buffer.__setitem__(0, buffer[0] * 1.0 + x[0]),
+    ],
+    ids=["view last", "view first", "recorded", "recorded in part"],
+)
+def test_a_function_that_jvp_runs_again_writes_once(write):
+    weight = nt.tensor(2.0, dtype="float64", requires_grad=True)
+
+    def run(primal, tangent):
+        buffer = nt.zeros(3, dtype="float64")
+
+        def function(x):
+            write(buffer, x)
+            return (x * weight * buffer.sum()).sum()
+
+        value, derivative = nt.jvp(function, primal, tangent)
+        return value.item(), derivative.item(), buffer.tolist()
+
+    once = run(nt.tensor(POINT), nt.tensor(np.ones(3)))  # Of tensors, nothing is streamed, and nothing runs again.
+    assert run(POINT, np.ones(3)) == once
+
+
+def test_a_check_of_gradients_leaves_buffers_alone():
+    buffer = nt.zeros(3, dtype="float64")
+
+    def function(x):
+        buffer.add_(1.0)
+        buffer[:1].add_(1.0)
+        return x * 2.0
+
+    nt.check_gradients(function, POINT)
+    assert buffer.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_forward_mode_holds_nothing_of_what_was_written_to_and_is_gone():
+    def peak(steps):
+        def function(x):
+            for k in range(steps):
+                constant = nt.zeros(1000, dtype="float64")
+                constant += 0.5 * k
+                x = nt.sin(x + constant)
+            return x
+
+        tracemalloc.start()
+        nt.jvp(function, np.zeros(1000), np.ones(1000))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(1000) < 1.2 * peak(200)

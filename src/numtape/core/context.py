@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .cells import Cell
 
 if TYPE_CHECKING:
+    from .effects import Written
     from .scopes import Observer, Scope
     from .tape import RecordingTape
 
@@ -54,7 +55,7 @@ class Target(weakref.ref[Any]):
 class Thread:
     """What belongs to a thread for its whole life, shared by all of its states."""
 
-    __slots__ = ("default_context", "drawn", "ident", "last_exit", "last_target", "stream", "updated")
+    __slots__ = ("default_context", "drawn", "ident", "last_exit", "last_target", "stream", "written")
 
     def __init__(self) -> None:
         self.default_context = Context(0)
@@ -67,8 +68,8 @@ class Thread:
         self.last_target: Target | None = None
         #: The thread's random stream; set on first use by `streams`.
         self.stream: Any = None
-        #: While somebody watches `effects`: by id, arrays that hold state, and what they held before.
-        self.updated: dict[int, tuple[Any, Any]] | None = None
+        #: While somebody watches `effects`: what was written to, and what it held before.
+        self.written: Written | None = None
 
 
 class Entry:

@@ -10,7 +10,6 @@ from ..errors import DtypeError, OperandError, ShapeError
 from .apply import COPY, apply, as_operand, is_tracked, record, tracked_operands
 from .computing import compute_in_scopes
 from .context import current
-from .effects import will_update
 from .op import Op
 from .record import Record, note
 from .value import Value, single_array, wrap
@@ -102,8 +101,8 @@ def write_part(
         if isinstance(operand, Value) and operand.version is not None:
             read_stamp(op, operand)
     before = _before(target, op, operands, needs)
-    if not needs and state.thread.updated is not None:
-        will_update(target.array)
+    if state.thread.written is not None:
+        state.thread.written.note(target, is_recorded=needs != 0)
     # A store that fails leaves no trace: the record comes after it, with the links of before.
     store()
     if not state.grad:

@@ -27,11 +27,15 @@ class Leaf:
 
 LEAF = Leaf()
 
+#: How often somebody has begun to watch what functions write to (`effects`): a buffer that was viewed or written in an
+#: epoch was there before the next one.
+epoch = [0]
+
 
 class Version:
     """Counts the writes to a buffer; all views of the buffer share it. Remembers the last write."""
 
-    __slots__ = ("code", "count", "lasti", "leaves", "recorded", "writer")
+    __slots__ = ("born", "code", "count", "lasti", "leaves", "recorded", "writer")
 
     #: Where the last write was made, and a weak reference to the tensor that it went through; set by the first write.
     code: CodeType
@@ -40,6 +44,8 @@ class Version:
 
     def __init__(self) -> None:
         self.count = 0
+        #: The `epoch` of the first view or write.
+        self.born = epoch[0]
         #: The count at the last write that was recorded, which only the tensor that it went through knows about.
         self.recorded = 0
         #: The leaves whose memory this or a part of it is, and of which a view was taken.

@@ -215,7 +215,7 @@ def _pull(g: Any, operands: tuple[Any, ...], out: Any, needs: tuple[bool, ...], 
     """Return the cotangents of all operands."""
     outs = parts_of(out)
     adjoint.check(operands, outs)
-    with undoing():
+    with undoing(keeps_new=True):
         return _pulled(g, operands, outs, needs, adjoint)
 
 
@@ -248,7 +248,7 @@ def _push(t: Any, operands: tuple[Any, ...], out: Any, index: int, adjoint: Adjo
     adjoint.check(operands, parts_of(out))
     must_record = is_recorded((t, *operands))
     within = entered(grad=True, transforms=current().transforms + 1) if must_record else aside(grad=True)
-    with undoing(), within, watching(adjoint.captured):
+    with undoing(keeps_new=True), within, watching(adjoint.captured):
         outs, parameters = _on_tape(adjoint, operands)
         with cut_off(parameters):
             seeds = [(link_of(parameters[index]), t)]

@@ -211,7 +211,7 @@ class _CustomGradient:
 
     def _run_again(self, call: _Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
         """Run the function on the random numbers of its first run; what it changes besides its results is undone."""
-        with undoing() as seen:
+        with undoing(keeps_new=True) as seen:
             for stream, place in ({} if call.drawn is None else dict(call.drawn)).items():
                 seen.drawn[stream] = stream.place()  # It is about to be moved.
                 stream.go_to(place)

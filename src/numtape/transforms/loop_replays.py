@@ -44,7 +44,7 @@ class Replays(Steps):
         strangers = Strangers(self.outside)
         places = {stream: stream.place() for stream in self.streams}
         try:
-            with watching(self.captured), undoing(), self.outside.running():
+            with watching(self.captured), undoing(keeps_new=True), self.outside.running():
                 yield strangers
         finally:
             strangers.settle()
