@@ -30,6 +30,7 @@ LAYERS = [
         "sparse",
         "creation",
         "random_creation",
+        "ranges",
         "grad_mode",
         "streams",
         "serialization",

@@ -20,18 +20,12 @@ from .contexts import compute_gradients as compute_gradients
 from .contexts import current_context as current_context
 from .contexts import default_context as default_context
 from .core.declare import public as _public
-from .creation import (
-    arange as arange,
-)
-from .creation import (
-    empty as empty,
-)
+from .creation import empty as empty
 from .creation import empty_like as empty_like
 from .creation import eye as eye
 from .creation import from_numpy as from_numpy
 from .creation import full as full
 from .creation import full_like as full_like
-from .creation import linspace as linspace
 from .creation import ones as ones
 from .creation import ones_like as ones_like
 from .creation import tensor as tensor
@@ -61,6 +55,8 @@ from .random_creation import randint as randint
 from .random_creation import randn as randn
 from .random_creation import randn_like as randn_like
 from .random_creation import uniform as uniform
+from .ranges import arange as arange
+from .ranges import linspace as linspace
 from .streams import Generator as Generator
 from .streams import seed as seed
 from .tapes import GradientTape as GradientTape

@@ -158,11 +158,11 @@ def tensor(
     check_device("tensor", device)
     if _holds_tensors(data):
         made = clone(data) if isinstance(data, Value) else _stacked(data)
-        return _of_tensors("tensor", made, dtype, requires_grad, name)
+        return finished_on_tape("tensor", made, dtype, requires_grad, name)
     return finished(_array("tensor", data, dtype), requires_grad, name)
 
 
-def _of_tensors(caller: str, made: Tensor, dtype: DtypeLike, requires_grad: bool, name: str | None) -> Tensor:
+def finished_on_tape(caller: str, made: Tensor, dtype: DtypeLike, requires_grad: bool, name: str | None) -> Tensor:
     """Finish a tensor that ops made of others; it stays on the tape, so it cannot be a leaf if they are tracked."""
     if requires_grad and not made.is_leaf:
         raise GradientError(
@@ -268,7 +268,7 @@ def _filled(caller: str, shape: Shape, value: Any, dtype: DtypeLike, requires_gr
             f"{caller}: the shape is {shape} and fill_value has shape {value.shape}, which does not broadcast to it."
         ) from error
     if isinstance(value, Value):
-        return _of_tensors(caller, clone(broadcast_to(value, shape)), dtype, requires_grad, name)
+        return finished_on_tape(caller, clone(broadcast_to(value, shape)), dtype, requires_grad, name)
     return finished(np.array(np.broadcast_to(value, shape)), requires_grad, name)
 
 
@@ -309,57 +309,6 @@ def eye(
     check_device("eye", device)
     rows, columns = given_count("eye", "n", n), None if m is None else given_count("eye", "m", m)
     return finished(np.eye(rows, columns, dtype=given_dtype(dtype)), requires_grad, name)
-
-
-@naming_arguments
-def arange(
-    start: Any,
-    stop: Any = None,
-    step: Any = 1,
-    dtype: DtypeLike = None,
-    requires_grad: bool = False,
-    name: str | None = None,
-    device: Any = None,
-) -> Tensor:
-    """Return evenly spaced numbers from `start` (0 if only one bound is given) up to but not including `stop`.
-
-    Example:
-        >>> nt.arange(3)
-        tensor([0, 1, 2])
-        >>> nt.arange(0.0, 1.0, 0.5)
-        tensor([0. , 0.5])
-    """
-    check_device("arange", device)
-    given = zip(("start", "stop", "step"), (0, start, step) if stop is None else (start, stop, step), strict=True)
-    bounds = tuple(given_number("arange", what, bound) for what, bound in given)
-    if step == 0:
-        raise ArgumentError("arange: step is 0; it must not be.")
-    if dtype is None and any(isinstance(bound, float) for bound in bounds):
-        dtype = default_dtype()
-    # In float64 first, so that the number of elements does not depend on the dtype.
-    return finished(np.arange(*bounds).astype(as_dtype(dtype) if dtype is not None else np.int64), requires_grad, name)
-
-
-@naming_arguments
-def linspace(
-    start: float,
-    stop: float,
-    num: int = 50,
-    dtype: DtypeLike = None,
-    requires_grad: bool = False,
-    name: str | None = None,
-    device: Any = None,
-) -> Tensor:
-    """Return `num` evenly spaced numbers from `start` to `stop`, both included.
-
-    Example:
-        >>> nt.linspace(0.0, 1.0, 3)
-        tensor([0. , 0.5, 1. ])
-    """
-    check_device("linspace", device)
-    start, stop = given_number("linspace", "start", start), given_number("linspace", "stop", stop)
-    num = given_count("linspace", "num", num)
-    return finished(np.linspace(start, stop, num).astype(given_dtype(dtype)), requires_grad, name)
 
 
 def shape_and_dtype(name: str, other: Any, dtype: DtypeLike) -> tuple[Shape, Any]:

@@ -7,17 +7,19 @@ import numpy as np
 
 from ._typing import DtypeLike, Shape
 from .core.binding import naming_arguments, plain_number
-from .creation import finished, given_count, given_dtype, given_number, given_shape, shape_and_dtype
+from .core.value import Lifted
+from .creation import finished, finished_on_tape, given_count, given_shape, shape_and_dtype
 from .devices import check_device
 from .dtypes import as_dtype, as_integers
 from .errors import ArgumentError, DtypeError, OperandError
 from .kernels import random as kernels
 from .ops.random import stream_for
+from .ranges import float_of, numbers_of, value_of
 from .tensors import Tensor
 
 
-def _float_dtype(name: str, dtype: DtypeLike) -> Any:
-    chosen = given_dtype(dtype)
+def _float_dtype(name: str, dtype: DtypeLike, *numbers: Any) -> Any:
+    chosen = float_of(dtype, *numbers)
     if chosen.kind in "biu":
         raise DtypeError(f"{name}: draws floats, but dtype is {chosen}; use randint.")
     return chosen
@@ -68,12 +70,13 @@ def uniform(
 ) -> Tensor:
     """Return random numbers, uniform in [low, high); the shape is given as a tuple, as integers, or by ``size=``.
 
+    If a bound is tracked, so is the result: the numbers move with it.
+
     Example:
         >>> nt.uniform(-1.0, 1.0, (2, 3), rng=0).shape
         (2, 3)
     """
     check_device("uniform", device)
-    low, high = given_number("uniform", "low", low), given_number("uniform", "high", high)
     whole = _shape("uniform", lengths or (shape,), size)
     return _uniform("uniform", low, high, whole, dtype, requires_grad, name, rng)
 
@@ -81,10 +84,13 @@ def uniform(
 def _uniform(
     caller: str, low: Any, high: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
 ) -> Tensor:
-    chosen = _float_dtype(caller, dtype)
+    chosen = _float_dtype(caller, dtype, low, high)
+    is_moving, (first, last) = numbers_of(caller, low=low, high=high)
     key, counter = stream_for(caller, rng).take(math.prod(size))
-    drawn = low + (high - low) * kernels.uniform(key, counter, size)
-    return finished(kernels.rounded(drawn, low, high, chosen), requires_grad, name)
+    drawn = first + (last - first) * kernels.uniform(key, counter, size)
+    if is_moving:
+        return finished_on_tape(caller, drawn, chosen, requires_grad, name)
+    return finished(kernels.rounded(drawn, first, last, chosen), requires_grad, name)
 
 
 @naming_arguments
@@ -162,14 +168,15 @@ def normal(
 ) -> Tensor:
     """Return random numbers of a normal distribution; the shape is given as a tuple, as integers, or by ``size=``.
 
+    If `mean` or `std` is tracked, so is the result: the numbers move with them.
+
     Example:
         >>> nt.normal(5.0, 0.1, (3,), rng=0).shape
         (3,)
     """
     check_device("normal", device)
-    mean, std = given_number("normal", "mean", mean), given_number("normal", "std", std)
-    if std < 0:
-        raise ArgumentError(f"normal: std is {std!r}; a standard deviation is not negative.")
+    if not isinstance(std, Lifted) and (deviation := value_of("normal", "std", std)) < 0:
+        raise ArgumentError(f"normal: std is {deviation!r}; a standard deviation is not negative.")
     whole = _shape("normal", lengths or (shape,), size)
     return _normal("normal", mean, std, whole, dtype, requires_grad, name, rng)
 
@@ -177,10 +184,13 @@ def normal(
 def _normal(
     caller: str, mean: Any, std: Any, size: Shape, dtype: DtypeLike, requires_grad: bool, name: str | None, rng: Any
 ) -> Tensor:
-    chosen = _float_dtype(caller, dtype)
+    chosen = _float_dtype(caller, dtype, mean, std)
+    is_moving, (middle, scale) = numbers_of(caller, mean=mean, std=std)
     key, counter = stream_for(caller, rng).take(2 * math.prod(size))
-    drawn = kernels.normal(key, counter, size)
-    return finished(np.asarray(mean + std * drawn).astype(chosen), requires_grad, name)
+    drawn = middle + scale * kernels.normal(key, counter, size)
+    if is_moving:
+        return finished_on_tape(caller, drawn, chosen, requires_grad, name)
+    return finished(np.asarray(drawn).astype(chosen), requires_grad, name)
 
 
 @naming_arguments
