@@ -13,7 +13,7 @@ ROOT = Path(numtape.__file__).parent
 #: From the bottom up; modules of one layer may import each other.
 LAYERS = [
     {"counts", "errors", "devices", "dtypes", "tree", "config", "scheduler_config", "spelling", "_typing"},
-    {"kernels"},
+    {"kernels", "verdicts"},
     {"core"},
     {"taylor"},
     {"ops"},

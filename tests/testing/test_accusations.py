@@ -5,8 +5,8 @@ import pytest
 from planted import POINT, planted, sin_times
 
 import numtape as nt
-from numtape.testing.certificate import Verdict
 from numtape.testing.gradients import check_gradients
+from numtape.verdicts.judging import Verdict
 
 LOW = {
     "bfloat16": (lambda x: nt.sin(x.astype("bfloat16")), 30.0),
@@ -98,3 +98,15 @@ def test_cancellation_is_told_from_a_wrong_rule_wherever_an_element_stands(size)
     for _ in range(8):
         check = check_gradients(lambda x: ((nt.exp(x) - 1.0) / x).sum(), 10.0 ** rng.uniform(-7.0, -4.0, size))
         assert Verdict.WRONG not in check.counts
+
+
+HIDDEN = {
+    "a fast sine below the rounding of a large constant": lambda x: (1e-9 * (x + 1e-3 * nt.sin(1e3 * x))).sum() + 1e4,
+    "an edge of low stairs": lambda x: (1e-6 * (nt.floor(1e4 * x) / 1e4 + x)).sum() + 100.0,
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_fine_structure_that_rounding_hides_accuses_no_rule(name):
+    check = check_gradients(HIDDEN[name], np.array([0.3, -1.2, 2.0]))
+    assert check.counts == {Verdict.NOISE: 3}, str(check)

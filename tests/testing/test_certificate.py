@@ -9,10 +9,10 @@ from planted import POINT, planted, sin_times, unregistered
 import numtape as nt
 from numtape import errors
 from numtape.core import declare
-from numtape.testing.certificate import Gauge, Spot, Verdict, judge
 from numtape.testing.checker import NumericalChecker
-from numtape.testing.differences import STENCILS, at_zero, measure
 from numtape.testing.gradients import LARGE, SAMPLED, check_gradients
+from numtape.verdicts.differences import STENCILS, at_zero, measure
+from numtape.verdicts.judging import Gauge, Spot, Verdict, judge
 
 
 def biased(pull):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.testing.certificate import Verdict
+from numtape.verdicts.judging import Verdict
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -66,3 +66,11 @@ def test_a_custom_gradient_that_forgets_its_cotangent():
 def test_rounding_accuses_nobody(function):
     for seed in range(5):
         assert not nt.check_gradients(function, X * 0.9, seed=seed).bent
+
+
+def test_a_rule_that_rounds_its_cotangent_is_not_linear():
+    @nt.custom_gradient
+    def rounded(x):
+        return nt.sin(x), lambda g: nt.round(g) * nt.cos(x)
+
+    assert "not linear in the cotangent g" in str(nt.check_gradients(lambda x: rounded(x).sum(), X))

@@ -107,3 +107,66 @@ def test_a_rule_that_is_right_where_it_is_called_is_not_accused():
         calls.clear()
         assert np.allclose(nt.grad(lambda x: op(x)[0])(x), np.array([1.0, 0.0]) - x * x[0])
     assert len(calls) == 1
+
+
+def test_an_operand_that_is_symmetric_hides_no_mistake_about_another():
+    """The rule by `a` forgets to transpose `b`."""
+    op = nt.custom_op(vjp={"a": lambda g, b: g @ b, "b": lambda g, a: a.T @ g})(lambda a, b, /: a @ b)
+    nt.grad(lambda a: op(a, np.eye(2)).sum())(np.eye(2))
+    with pytest.raises(GradientError, match="the vjp rule of argument 'a'"):
+        nt.grad(lambda a: op(a, np.array([[2.0, 5.0], [1.0, 3.0]])).sum())(np.eye(2))
+
+
+def test_a_covariance_hides_no_mistake_about_another_operand():
+    """The rule by `f` forgets to transpose `g`."""
+    covariance = np.array([[2.0, 0.5], [0.5, 1.0]])
+    op = nt.custom_op(vjp={"f": lambda g, f, p: g @ f @ (p + p.T), "p": None})(lambda f, p, /: f @ p @ f.T)
+    gradient = nt.grad(lambda f: (op(f, covariance) * np.array([[1.0, 2.0], [3.0, 7.0]])).sum())
+    with pytest.raises(GradientError, match="the vjp rule of argument 'f'"):
+        list(map(gradient, (np.eye(2), np.array([[1.0, 2.0], [0.5, 3.0]]))))
+
+
+RNG = np.random.default_rng(0)
+HARD = {
+    "float32 inside": (
+        lambda x: np.sum(x.astype(np.float32) ** 2).astype(x.dtype),
+        lambda g, x: g * 2.0 * x,
+        [np.arange(1.0, 60.0), *RNG.normal(5.0, 1.0, (10, 50)), *RNG.normal(1000.0, 1.0, (10, 50))],
+    ),
+    "many periods": (
+        np.sin,
+        lambda g, x: g * nt.cos(x),
+        [*RNG.normal(size=(5, 3)) * 1e6, *RNG.normal(size=(5, 3)) * 1e9],
+    ),
+    "fast": (lambda x: np.sin(1e4 * x), lambda g, x: 1e4 * g * nt.cos(1e4 * x), [np.array([-40.0, 3.0])]),
+    "steps between which it is straight": (
+        lambda x: np.mod(x, 1.0),
+        lambda g: g,
+        1.7e9 + RNG.uniform(0.0, 1e6, (10, 3)),
+    ),
+    "steps between which it is flat": (np.floor, lambda g: 0.0 * g, 1.7e9 + RNG.uniform(0.0, 1e6, (10, 3))),
+    "rounded away": (
+        lambda x: np.log(1.0 + np.exp(x)),
+        lambda g, x: g / (1.0 + nt.exp(-x)),
+        [np.array([-40.0]), np.array([-40.0, -39.0])],
+    ),
+    "nearly rounded away": (lambda x: 1.0 - np.cos(x), lambda g, x: g * nt.sin(x), [np.array([1e-7, 2e-7])]),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_a_right_rule_is_not_refused_where_differences_are_hard_to_take(name):
+    forward, rule, points = HARD[name]
+    for x in points:
+        op = nt.custom_op(vjp={"x": rule})(lambda x, /: forward(x))
+        nt.grad(lambda x, op=op: nt.sum(op(x)))(x)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.1, 2.0])
+@pytest.mark.parametrize("forward", [lambda x: x * x + 1e10, lambda x: (x.astype(np.float32) ** 2).astype(x.dtype)])
+def test_a_wrong_rule_is_caught_in_the_midst_of_rounding(forward, factor):
+    """At one of its first calls at the latest."""
+    for row in RNG.normal(size=(10, 3, 4)):
+        op = nt.custom_op(vjp={"x": lambda g, x: factor * g * 2.0 * x})(lambda x, /: forward(x))
+        with pytest.raises(GradientError, match="Correct the rule"):
+            list(map(nt.grad(lambda x, op=op: op(x).sum()), row))

@@ -14,7 +14,7 @@ from ..errors import MissingExtraError, SavedFileError
 from ..serialization import Checkpoints, save
 from ..tapes import Tape
 from ..tensors import Tensor
-from ..testing.certificate import Verdict
+from ..verdicts.judging import Verdict
 from . import report
 from .models import CLASSES, RECIPES
 

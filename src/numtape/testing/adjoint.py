@@ -13,8 +13,8 @@ from ..core.value import LEAF, Value, wrap
 from ..errors import NumtapeError
 from ..grad_mode import enable_grad
 from ..tensors import Tensor
-from .certificate import Gauge, Verdict
-from .differences import EPSILON
+from ..verdicts.differences import EPSILON
+from ..verdicts.judging import Gauge, Verdict
 from .report import Adjoint
 from .subject import Shaken, Subject
 

@@ -9,7 +9,7 @@ from ..api import takes
 from ..arguments import title
 from ..errors import OperandError
 from ..tapes import Tape
-from .differences import check_options, stencil_of
+from ..verdicts.differences import check_options, stencil_of
 from .gradients import check_gradients
 from .report import GradientCheck
 

@@ -15,9 +15,9 @@ from ..core.effects import undoing
 from ..counts import is_count
 from ..dtypes import default_dtype, float64, set_default_dtype
 from ..errors import ArgumentError, OperandError
+from ..verdicts.differences import EPSILON, check_options, stencil_of
+from ..verdicts.judging import SEVERITY, Finding, Gauge, Verdict, judge
 from .adjoint import adjoint_test
-from .certificate import SEVERITY, Finding, Gauge, Verdict, judge
-from .differences import EPSILON, check_options, stencil_of
 from .linearity import first_bent
 from .report import Adjoint, Row
 from .report import GradientCheck as GradientCheck

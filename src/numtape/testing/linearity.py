@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from ..verdicts.differences import EPSILON
+from ..verdicts.judging import Gauge
 from .adjoint import SMALLEST
-from .certificate import Gauge
-from .differences import EPSILON
 from .subject import Subject
 
-#: The factor of the first cotangent, in its sum with another one.
-FACTOR = -2.0
+#: The factor of the first cotangent, in its sum with another one; no fraction, which a rule that rounds might keep.
+FACTOR = -1.6180339887498949
 #: By how many times the tolerance, or the units of rounding, gradients must differ to be called so.
 CLEAR = 64.0
 

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from .certificate import SEVERITY, Verdict
+from ..verdicts.judging import SEVERITY, Verdict
 
 #: What follows from a verdict other than "right", for those who read it for the first time.
 ADVICE = {

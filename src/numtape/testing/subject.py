@@ -21,8 +21,8 @@ from ..dtypes import is_float, unit_of
 from ..errors import ArgumentError, DtypeError, GradientError, NumtapeError, OperandError, ShapeError
 from ..grad_mode import enable_grad
 from ..tensors import Tensor
-from .certificate import Spot, Verdict
-from .differences import EPSILON, LARGEST, SAME, Line
+from ..verdicts.differences import EPSILON, LARGEST, SAME, Line
+from ..verdicts.judging import Spot, Verdict
 
 #: How often a function is called at the same point to see that it gives the same value, at first and in the end.
 REPEATS, LAST = 8, 2

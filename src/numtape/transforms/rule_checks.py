@@ -1,29 +1,26 @@
-"""Compare the rules of a custom op with finite differences of its forward, along one random direction per argument."""
+"""Check the rules of a custom op: on samples, and at its first calls, as long as operands may hide mistakes."""
 
 import contextlib
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._typing import NDArray
-from ..core.apply import apply
 from ..core.computing import compute
-from ..core.forward import forward
-from ..core.gradients import link_of
 from ..core.op import NON_DIFFERENTIABLE, Op
 from ..core.record import shortened
-from ..core.reverse import reverse
 from ..core.scopes import aside
-from ..core.value import LEAF, Lifted, Value, array_of, wrap
-from ..dtypes import FLOAT_DTYPES, is_float, unit_of
+from ..core.value import Lifted, Value, array_of, wrap
+from ..dtypes import FLOAT_DTYPES, is_float
 from ..errors import ArgumentError, GradientError, NotDifferentiableError, OperandError
 from ..ops.samples import Sample
 from ..taylor import Series
 from ..tensors import Tensor
+from ..verdicts.judging import Verdict
+from .rule_probes import Probe, Slope
 
 #: What the checks of an argument may take until differences could tell; at operands that hide mistakes, as zeros,
 #: a check takes less of it.
@@ -31,28 +28,12 @@ _PATIENCE = 48
 _COST, _COST_AT_ZERO = 16, 1
 #: How far from the operands of a call its rules are checked as well, relative to each.
 _BESIDE = 0.01
-#: Relative to each element. Two steps tell noise and kinks from a wrong rule.
-_STEPS = (1e-4, 1e-5)
-#: Of central differences, relative to the size of the derivative.
-_TOLERANCE = 1e-6
-#: So many times an error are beyond doubt.
-_FAR = 3.0
 #: Of the dot-product test, where both sides are exact but for rounding.
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class _Slope:
-    """A directional derivative by differences: its value, the error it may have, and the size of its terms.
-
-    One that is not clear says nothing of rules that agree with it, but much of those that are far away.
-    """
-
-    value: float
-    error: float
-    size: float
-    is_clear: bool
-
+#: How operands may hide mistakes of rules: which of them are equal, by their numbers.
+Hiding = frozenset[tuple[int, int]]
 
 #: For each argument, the kinds of its rules that were given, not made from the other: "vjp", "jvp".
 Given = Mapping[str, Sequence[str]]
@@ -71,8 +52,8 @@ class RuleChecks:
         self.given = given
         #: For each argument whose rules are not settled, how many calls its check may take yet.
         self.waiting = {argument: _PATIENCE for argument, kinds in given.items() if kinds}
-        #: Those of them that were right on operands that may hide a mistake.
-        self.doubted: set[str] = set()
+        #: Those of them that were right on operands that may hide a mistake, each with how these did.
+        self.doubted: dict[str, list[Hiding]] = {}
 
     def at_call(self, operands: Sequence[Any], params: dict[str, Any]) -> None:
         """Check the rules of arguments that wait and are given float tensors or arrays."""
@@ -80,12 +61,11 @@ class RuleChecks:
         operands = [wrap(Tensor, array_of(x)) if isinstance(x, Series) else x for x in operands]
         if any(isinstance(x, Lifted) for x in operands):
             return
-        # Such operands hide the same mistakes each time.
-        hidden = self.doubted if self.doubted and _may_hide(operands) else ()
+        hiding = _hiding(operands)
         ready = {
             argument: x
             for argument, x in zip(self.op.arguments, operands, strict=True)
-            if argument in self.waiting and argument not in hidden
+            if argument in self.waiting and not self._is_hidden(argument, hiding)
             if isinstance(x, Value | np.ndarray) and is_float(x.dtype)
         }
         given = {argument: self.given[argument] for argument in ready}
@@ -94,26 +74,30 @@ class RuleChecks:
             where += " with " + ", ".join(f"{name}={shortened(repr(value))}" for name, value in params.items())
         told = check_rules(self.op, operands, params, given, where) if ready else {}
         for argument, x in ready.items():
+            is_telling = argument not in self.doubted and np.any(_plain(x))
             if told.get(argument) and self._settle(argument, operands, params):
                 continue
-            if argument not in self.doubted or not _may_hide(operands):
-                is_telling = argument not in self.doubted and np.any(_plain(x))
-                self.waiting[argument] -= _COST if is_telling else _COST_AT_ZERO
+            self.waiting[argument] -= _COST if is_telling else _COST_AT_ZERO
             if self.waiting[argument] <= 0:
                 del self.waiting[argument]
+
+    def _is_hidden(self, argument: str, hiding: Hiding) -> bool:
+        """Say whether operands hide the same mistakes of a rule as others that it was right on."""
+        return any(known and known <= hiding for known in self.doubted.get(argument, ()))
 
     def _settle(self, argument: str, operands: Sequence[Any], params: dict[str, Any]) -> bool:
         """Wait no longer for an argument whose rules were right, if they are so beside the operands as well.
 
-        With a * b for both, the rules of a product are right where both are equal; with 2, that of a square at 1. A
-        rule that is wrong beside its operands is not accused: some are right where they are ever called, as those for
-        unit vectors. Beside a symmetric matrix are others, so that a transpose that is missing never shows.
+        With a * b for both, the rules of a product are right where both are equal; with 2, that of a square at 1; where
+        a matrix is symmetric, those that forget to transpose it. A rule that is wrong beside its operands is not
+        accused: some are right where they are ever called, as those for unit vectors or covariances.
         """
+        hiding = _hiding(operands)
         beside = self._is_right_beside(argument, operands, params)
-        if (beside and not _has_symmetric(operands)) or (beside is None and not _may_hide(operands)):
+        if beside or (beside is None and not hiding):
             self.waiting.pop(argument, None)
             return True
-        self.doubted.add(argument)
+        self.doubted.setdefault(argument, []).append(hiding)
         return False
 
     def _is_right_beside(self, argument: str, operands: Sequence[Any], params: dict[str, Any]) -> bool | None:
@@ -155,31 +139,37 @@ class RuleChecks:
         return params
 
 
-def _may_hide(operands: Sequence[Any]) -> bool:
-    """Say whether two operands are equal arrays, or one is a symmetric matrix."""
-    pairs = itertools.combinations(_arrays(operands), 2)
-    has_equals = any(x.shape == y.shape and (x is y or np.array_equal(x, y)) for x, y in pairs)
-    return has_equals or _has_symmetric(operands)
+def _hiding(operands: Sequence[Any]) -> Hiding:
+    """Return how operands may hide mistakes: pairs of equal arrays, and symmetric matrices as pairs with themselves."""
+    arrays = {i: x for i, x in enumerate(map(_array, operands)) if isinstance(x, np.ndarray)}
+    equal = [
+        (i, j)
+        for (i, x), (j, y) in itertools.combinations(arrays.items(), 2)
+        if x.shape == y.shape and (x is y or np.array_equal(x, y))
+    ]
+    return frozenset([*equal, *((i, i) for i, x in arrays.items() if _is_symmetric(x))])
 
 
-def _has_symmetric(operands: Sequence[Any]) -> bool:
-    """Say whether an operand is a symmetric matrix of more than one element, or a stack of them."""
-    matrices = [x for x in _arrays(operands) if x.ndim > 1 and x.shape[-1] == x.shape[-2] > 1]
-    return any(np.array_equal(x, x.swapaxes(-1, -2)) for x in matrices)
+def _is_symmetric(x: NDArray) -> bool:
+    """Say whether an array is a symmetric matrix of more than one element, or a stack of them."""
+    return x.ndim > 1 and x.shape[-1] == x.shape[-2] > 1 and np.array_equal(x, x.swapaxes(-1, -2))
 
 
-def _arrays(operands: Sequence[Any]) -> list[NDArray]:
-    arrays = (x.array if isinstance(x, Value) else x for x in operands)
-    return [x for x in arrays if isinstance(x, np.ndarray)]
+def _array(x: Any) -> Any:
+    return x.array if isinstance(x, Value) else x
 
 
 def _resized(x: NDArray, part: float) -> NDArray:
-    """Return an operand that is larger by a part, and symmetric, sparse, sorted or positive if it was.
+    """Return an operand that is larger by a part, and sparse, sorted or positive if it was.
 
-    Elements that are all equal become different.
+    Elements that are all equal become different, and a symmetric matrix becomes one that is not.
     """
-    is_constant = x.size > 1 and np.all(x == x.flat[0])
-    return np.asarray(x * (1.0 + part * (np.linspace(0.5, 1.0, x.size).reshape(x.shape) if is_constant else 1.0)))
+    is_uniform = x.size > 1 and (np.all(x == x.flat[0]) or _is_symmetric(x))
+    if not is_uniform:
+        return np.asarray(x * (1.0 + part))
+    moved = x * (1.0 + part * np.linspace(0.5, 1.0, x.size).reshape(x.shape))
+    # A diagonal matrix stays symmetric however its elements change.
+    return moved + np.triu(np.full(x.shape, part * np.max(np.abs(x))), 1) if _is_symmetric(moved) else moved
 
 
 def _read_sample(op: Op, title: str, sample: Sample, signature: inspect.Signature) -> tuple[list[Any], dict[str, Any]]:
@@ -237,18 +227,32 @@ def check_rules(op: Op, operands: Sequence[Any], params: dict[str, Any], given: 
             argument = op.arguments[position]
             if argument not in given:
                 continue
-            t, cotangents = _directions(op, arrays, position, params)
-            found = {kind: _BY_RULE[kind](op, arrays, position, params, t, cotangents) for kind in given[argument]}
+            probe = Probe(op, arrays, position, params)
+            found = {kind: probe.by_rule(kind) for kind in given[argument]}
             if len(found) == 2:
                 _compare_modes(op, argument, found["vjp"], found["jvp"], where)
-            slope = _slope(op, arrays, position, params, t, cotangents)
+            slope = probe.slope()
             if slope is None:
                 continue
+            is_clear = slope.is_clear
             for kind, value in found.items():
-                _compare(op, argument, kind, value, slope, where)
-            if slope.is_clear and (slope.size > 0.0 or np.any(arrays[position])):
+                if not (slope.is_clear and slope.agrees(value)):
+                    is_clear = _stands(probe, kind, value, slope, where)
+            if is_clear and (slope.size > 0.0 or np.any(arrays[position])):
                 told[argument] = slope.size > 0.0
     return told
+
+
+def _stands(probe: Probe, kind: str, value: float, slope: Slope, where: str) -> bool:
+    """Say whether a closer look finds that the derivative which a rule gives is right; raise if it is wrong."""
+    finding = probe.judge(kind, value, slope)
+    if finding.verdict is Verdict.WRONG:
+        raise GradientError(
+            f"{probe.op.name}: the {kind} rule of argument {probe.argument!r} gives a directional derivative of "
+            f"{value:.6g}, differences of the function give {finding.numeric:.6g} ({where}). Correct the rule, or "
+            "declare the op with check=False if its derivative differs on purpose."
+        )
+    return finding.verdict is Verdict.RIGHT
 
 
 def _check_untouched(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> None:
@@ -263,15 +267,6 @@ def _check_untouched(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> N
                 f"{op.name}: the function of a custom_op writes to its operand {argument!r}, which others hold; write "
                 "to a copy."
             )
-
-
-def _compare(op: Op, argument: str, kind: str, value: float, slope: _Slope, where: str) -> None:
-    if not abs(value - slope.value) <= _TOLERANCE * max(slope.size, abs(value)) + slope.error:
-        raise GradientError(
-            f"{op.name}: the {kind} rule of argument {argument!r} gives a directional derivative of {value:.6g}, "
-            f"differences of the function give {slope.value:.6g} ({where}). Correct the rule, or declare the op with "
-            "check=False if its derivative differs on purpose."
-        )
 
 
 def _compare_modes(op: Op, argument: str, pulled: float, pushed: float, where: str) -> None:
@@ -296,84 +291,3 @@ def _differentiable(op: Op, arrays: Sequence[Any]) -> Iterator[int]:
         is_floats = isinstance(array, np.ndarray) and array.dtype == np.float64 and array.size > 0
         if is_floats and op.pull(position) is not NON_DIFFERENTIABLE:
             yield position
-
-
-def _outputs(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> list[NDArray]:
-    out = compute(op, arrays, params)
-    return [part for part in (out if isinstance(out, tuple) else (out,)) if part.dtype in FLOAT_DTYPES]
-
-
-def _directions(op: Op, arrays: Sequence[Any], position: int, params: dict[str, Any]) -> tuple[NDArray, list[NDArray]]:
-    """Return a random tangent of an argument, in proportion to its elements, and random cotangents of the outputs."""
-    rng = np.random.default_rng(0)
-
-    def draw(shape: Any) -> NDArray:
-        return np.asarray(rng.uniform(0.5, 1.0, shape) * rng.choice([-1.0, 1.0], shape))
-
-    x = arrays[position]
-    largest = float(np.max(np.abs(x)))
-    tangent = draw(x.shape) * np.maximum(np.abs(x), 1e-3 * largest or 1.0)
-    cotangents = [draw(y.shape) for y in _outputs(op, arrays, params)]
-    for g in cotangents:
-        g.setflags(write=False)  # A rule that writes to its cotangent spoils those of others.
-    return tangent, cotangents
-
-
-def _recorded(op: Op, arrays: Sequence[Any], position: int, params: dict[str, Any]) -> tuple[Any, list[Any]]:
-    source = wrap(Tensor, arrays[position], LEAF)
-    out = apply(op, [source if i == position else x for i, x in enumerate(arrays)], params)
-    outs = out if isinstance(out, tuple) else (out,)
-    return source, [y for y in outs if y.dtype in FLOAT_DTYPES]
-
-
-def _pulled(
-    op: Op, arrays: Sequence[Any], position: int, params: dict[str, Any], t: NDArray, cotangents: list[NDArray]
-) -> float:
-    source, outs = _recorded(op, arrays, position, params)
-    found = reverse([(link_of(y), g) for y, g in zip(outs, cotangents, strict=True)], [source])
-    return float(np.sum(found[source] * t))
-
-
-def _pushed(
-    op: Op, arrays: Sequence[Any], position: int, params: dict[str, Any], t: NDArray, cotangents: list[NDArray]
-) -> float:
-    source, outs = _recorded(op, arrays, position, params)
-    tangents = forward([(source, t)], [link_of(y) for y in outs])
-    return sum(float(np.sum(g * p)) for g, p in zip(cotangents, tangents, strict=True) if p is not None)
-
-
-_BY_RULE: dict[str, Callable[..., float]] = {"vjp": _pulled, "jvp": _pushed}
-
-
-def _slope(
-    op: Op, arrays: Sequence[Any], position: int, params: dict[str, Any], t: NDArray, cotangents: list[NDArray]
-) -> _Slope | None:
-    """Return the derivative along `t` by differences, or None if they cannot tell."""
-
-    def weighted(outs: Sequence[NDArray], scale: Callable[[NDArray], float] = lambda y: 1.0) -> NDArray:
-        return np.concatenate([(scale(y) * y * g).ravel() for y, g in zip(outs, cotangents, strict=True)])
-
-    def at(h: float) -> NDArray:
-        return weighted(_outputs(op, [x + h * t if i == position else x for i, x in enumerate(arrays)], params))
-
-    try:
-        outs = _outputs(op, arrays, params)
-        middle = weighted(outs)
-        sides = [((at(h) - middle) / h, (middle - at(-h)) / h) for h in _STEPS]
-    except (ValueError, TypeError, ArithmeticError):
-        return None
-    centres = [(ahead + behind) / 2.0 for ahead, behind in sides]
-    bends = [float(np.sum(np.abs(ahead - behind))) for ahead, behind in sides]
-    size = float(np.sum(np.abs(centres[1])))
-    # One-sided differences of a smooth function approach each other with the step; at a kink they do not.
-    kink = max(0.0, bends[1] - 1.1 * bends[0] * _STEPS[1] / _STEPS[0])
-    # What rounding may have changed in the outputs, each by its own. One that does not move at all is clear, but may
-    # have to by less than that.
-    rounding = _FAR * weighted(outs, lambda y: unit_of(y.dtype)) / _STEPS[1]
-    has_moved = (sides[1][0] != 0.0) | (sides[1][1] != 0.0)
-    error = float(np.sum(np.abs(centres[0] - centres[1]))) + kink + float(np.linalg.norm(rounding[has_moved]))
-    if not np.isfinite(size + error):
-        return None
-    is_clear = error <= 0.1 * max(size, 1e-12)
-    error += float(np.linalg.norm(rounding[~has_moved]))
-    return _Slope(float(np.sum(centres[1])), error if is_clear else _FAR * error, size, is_clear)

@@ -30,6 +30,8 @@ ZERO = 1e-7
 NEGLIGIBLE = 1e-9
 #: Steps that are higher and wider than this part of the function and of its argument are not due to rounding.
 COARSE = 0.05
+#: Steps of this part of the argument see what a function does at a point; what is between coarser ones they do not.
+FINE = 1e-3
 #: At how many points gradients are added up over a distance.
 NODES = 4
 
@@ -236,25 +238,37 @@ def _is_evident(spot: Spot, gauge: Gauge, levels: list[Level], estimate: _Estima
         return False
     discrepancy = abs(spot.analytic - estimate.numeric)
     finer = [level for level in levels if level.step < estimate.level.step]
-    # Next to a stretch where nothing moves although the argument does, all is a staircase.
-    height = max(height, gauge.grain, _stair([*finer, estimate.level], discrepancy))
+    # Next to a stretch where nothing moves although the argument does, all is a staircase; beyond the estimate, only
+    # one of low steps, since high ones are the function's own.
+    stair = _stair(levels, discrepancy)
+    height = max(
+        height,
+        gauge.grain,
+        _stair([*finer, estimate.level], discrepancy),
+        stair if stair <= COARSE * spot.value else 0.0,
+    )
     if 0.0 < max(moves) <= 8.0 * height:
         return False
-    # What is less than the rounding of the outputs, or of a flat function elsewhere, may have been rounded away.
-    elsewhere = max(level.size for level in levels) if estimate.numeric == 0.0 else 0.0
+    # What is less than the rounding of the outputs, or of a flat function elsewhere or on its way, may be rounded away.
+    elsewhere = max(gauge.peak, *(level.size for level in levels)) if estimate.numeric == 0.0 else 0.0
     widest = max(level.step for level in levels if abs(level.slope - estimate.numeric) <= 0.1 * discrepancy)
     if discrepancy * widest <= max(EPSILON * max(spot.value, elsewhere), 4.0 * height):
         return False
     # Finer steps that agree with the gradient have seen what coarser ones do not.
-    if _witness(spot, finer, 0.01 * discrepancy, 2) is not None or _is_one_sided(spot, finer, discrepancy):
+    between = [_measured(spot, gauge, estimate.level.step * 10.0 ** (-k / 6)) for k in range(18, 0, -1)]
+    if any(_witness(spot, seen, 0.01 * discrepancy, 2) is not None for seen in (finer, between)):
+        return False
+    if _is_one_sided(spot, finer, discrepancy):
         return False
     # Steps of a second set, between those that the estimate was chosen from.
     others = [_measured(spot, gauge, estimate.level.step * factor) for factor in (0.3, 0.55, 0.8)]
     if not all(level.is_finite and abs(level.slope - estimate.numeric) < 0.1 * discrepancy for level in others):
         return False
-    if gauge.unit == EPSILON and not any(_leaves(level, estimate.numeric, discrepancy) for level in finer):
-        return True
-    return _is_wrong_around(spot, estimate, height)
+    # Where rounding hides what finer steps would tell, or what they tell is not a straight line, one point is too few.
+    finest = min(level.step for level in levels if abs(level.slope - estimate.numeric) <= 0.1 * discrepancy)
+    is_fine = finest <= FINE * max(1.0, abs(spot.x))
+    is_straight = gauge.unit == EPSILON and not any(_leaves(level, estimate.numeric, discrepancy) for level in finer)
+    return (is_fine and is_straight) or _is_wrong_around(spot, estimate, height)
 
 
 def _stair(levels: list[Level], discrepancy: float) -> float:
@@ -270,7 +284,7 @@ def _is_one_sided(spot: Spot, levels: list[Level], discrepancy: float) -> bool:
         for level in levels:
             slope = getattr(level, side)
             is_seen = slope != 0.0 or discrepancy * level.step > 64.0 * level.rounding
-            row = row + 1 if is_seen and abs(slope - spot.analytic) <= 0.01 * discrepancy else 0
+            row = row + 1 if is_seen and abs(slope - spot.analytic) <= 0.03 * discrepancy else 0
             if row == 3:
                 return True
     return False
