@@ -190,6 +190,12 @@ class TapeDerivatives(Recording):
                 "astype(nt.float32), and watch that."
             )
         if not is_reached(link_of(target), link_of(source)):
+            if source.node is not None and is_reached(link_of(source), link_of(target)):
+                order = "(source, target)" if name == "forward_gradient" else "(target, source)"
+                raise NotConnectedError(
+                    f"{name}: the source was computed from the target, and not the other way round; the order is "
+                    f"{name}{order}."
+                )
             raise NotConnectedError(
                 f"{name}: the target does not depend on {source.name or f'tensor{list(source.shape)}'}; watch it "
                 f"before it is used, and compute with nt or np functions outside of no_grad.{self._left()}"

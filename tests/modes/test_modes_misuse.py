@@ -354,3 +354,17 @@ def test_sparse_derivatives_of_what_is_not_linear_name_the_dense_ones(mode):
         "jacobian: with sparse=True unit vectors are added up, which takes rules that are linear and known in both "
         "modes; use sparse=False. clipped: "
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "order"), [("forward_gradient", "(source, target)"), ("jacobian", "(target, source)")]
+)
+def test_source_and_target_in_each_others_place(method, order):
+    tape = nt.GradientTape()
+    x = tape.watch(nt.tensor(2.0))
+    given = (x * x, x) if method == "forward_gradient" else (x, x * x)
+    with pytest.raises(nt.errors.NotConnectedError) as caught:
+        getattr(tape, method)(*given)
+    assert str(caught.value) == (
+        f"{method}: the source was computed from the target, and not the other way round; the order is {method}{order}."
+    )

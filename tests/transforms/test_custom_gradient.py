@@ -433,3 +433,15 @@ def test_a_function_that_writes_to_its_argument_is_refused():
         with pytest.raises(nt.errors.OverwrittenError, match="memory is read-only; use clone"):
             run()
     assert array.tolist() == w.tolist() == [-3.0, 2.0]
+
+
+def test_a_pull_function_of_two_arguments_is_named():
+    @custom_gradient
+    def both(x):
+        return (x * 2.0, x * 3.0), lambda g, h: g * 2.0 + h * 3.0
+
+    with pytest.raises(OperandError) as caught:
+        nt.grad(lambda x: sum(both(x)).sum())(np.ones(2))
+    assert str(caught.value).startswith(
+        "both: its pull function must take one argument, a tuple of 2 cotangents, as its value is one; "
+    )

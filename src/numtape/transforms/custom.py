@@ -10,13 +10,13 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .. import tree
 from .._typing import NDArray
+from ..api import takes
 from ..core.apply import apply, tracked_operands, watch_on_use
 from ..core.batching import Batched
 from ..core.context import current, entered
@@ -25,50 +25,13 @@ from ..core.facts import Facts
 from ..core.graph import graph_of
 from ..core.op import Op
 from ..core.scopes import aside
-from ..core.stream import Drawn, Stream, thread_stream
+from ..core.stream import thread_stream
 from ..core.value import Value, wrap
 from ..dtypes import is_float
 from ..errors import ArgumentError, GradientError, OperandError, ShapeError
 from ..tensors import Tensor
+from .custom_calls import OPERAND, Call, arguments_of, bind, with_gaps
 from .transposing import Transpose, is_recorded, own, plain, run_on_tape
-
-
-class _Operand:
-    """Stands in the arguments of a call where an operand of the op belongs."""
-
-    def __repr__(self) -> str:
-        return "operand"
-
-
-_OPERAND = _Operand()
-
-
-@dataclass(eq=False, repr=False)
-class _Call:
-    """The arguments of one call, without the operands: all that a record must know to run the function again."""
-
-    names: tuple[str, ...]
-    values: tuple[Any, ...]
-    #: How many of the values, from the end, are passed by name.
-    keywords: int
-    #: Where the thread's random stream stood.
-    stream: Stream
-    #: The random streams that the first run drew from, and where each stood before; None until it is over.
-    drawn: Drawn | None = None
-
-    def __repr__(self) -> str:
-        return f"({', '.join(f'{name}={value!r}' for name, value in zip(self.names, self.values, strict=True))})"
-
-    def fill(self, operands: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and keyword arguments with operands put in."""
-        rest = iter(operands)
-        filled = [tree.map(lambda leaf: next(rest) if leaf is _OPERAND else leaf, value) for value in self.values]
-        split = len(filled) - self.keywords
-        return filled[:split], dict(zip(self.names[split:], filled[split:], strict=True))
-
-    def counts(self) -> list[int]:
-        """Return how many operands each argument holds."""
-        return [sum(leaf is _OPERAND for leaf in tree.leaves(value)) for value in self.values]
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,7 +112,7 @@ class _CustomGradient:
             self.is_checked = True
         return out
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Call, list[Any]]:
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, list[Any]]:
         """Take the float tensors and arrays out of the arguments."""
         bound = bind(self.name, self.signature, args, kwargs)
         operands: list[Any] = []
@@ -157,14 +120,14 @@ class _CustomGradient:
         def take(leaf: Any) -> Any:
             if isinstance(leaf, Value | np.ndarray) and is_float(leaf.dtype):
                 operands.append(leaf)
-                return _OPERAND
+                return OPERAND
             return leaf
 
-        names, given = _arguments(bound)
+        names, given = arguments_of(bound)
         values = tuple(tree.map(take, value) for value in given)
-        return _Call(tuple(names), values, len(bound.kwargs), thread_stream().copy()), operands
+        return Call(tuple(names), values, len(bound.kwargs), thread_stream().copy()), operands
 
-    def _forward(self, arrays: tuple[NDArray, ...], /, *, call: _Call) -> Any:
+    def _forward(self, arrays: tuple[NDArray, ...], /, *, call: Call) -> Any:
         operands = [_read_only(x) for x in arrays]
         with aside(transforms=0):
             value, _ = self._run_again(call, operands) if call.drawn is not None else self._run_first(call, operands)
@@ -183,7 +146,7 @@ class _CustomGradient:
         array = part.array
         return array.copy() if any(np.may_share_memory(array, x) for x in arrays) else array
 
-    def _run(self, call: _Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
+    def _run(self, call: Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
         args, kwargs = call.fill(operands)
         pair = self.function(*args, **kwargs)
         if not isinstance(pair, tuple) or len(pair) != 2 or not callable(pair[1]):
@@ -203,13 +166,13 @@ class _CustomGradient:
                 )
         return value, pull
 
-    def _run_first(self, call: _Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
+    def _run_first(self, call: Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
         with effects() as seen:
             pair = self._run(call, operands)
         call.drawn = seen.drawn
         return pair
 
-    def _run_again(self, call: _Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
+    def _run_again(self, call: Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
         """Run the function on the random numbers of its first run; what it changes besides its results is undone."""
         with undoing(keeps_new=True) as seen:
             for stream, place in ({} if call.drawn is None else dict(call.drawn)).items():
@@ -218,7 +181,7 @@ class _CustomGradient:
             current().thread.stream = call.stream.copy()
             return self._run(call, operands)
 
-    def _check_again(self, call: _Call, operands: Sequence[Any], out: Any) -> None:
+    def _check_again(self, call: Call, operands: Sequence[Any], out: Any) -> None:
         """Raise if a second run gives another value: then its pull function does not belong to the first."""
         with aside(grad=False, transforms=0):
             again, _ = self._run_again(call, [_read_only(_array(x)) for x in operands])
@@ -229,7 +192,7 @@ class _CustomGradient:
                 "its derivative. Draw random numbers with nt, or outside of it, and keep no state in it."
             )
 
-    def _pull(self, g: Any, operands: tuple[Any, ...], call: _Call) -> list[Any]:
+    def _pull(self, g: Any, operands: tuple[Any, ...], call: Call) -> list[Any]:
         """Return the cotangents of all operands."""
         tensors = [_as_tensor(x) for x in operands]
         # A pull function may write to what it gets, which others read.
@@ -248,7 +211,7 @@ class _CustomGradient:
         with aside(grad=False, transforms=0):
             return self._pull_all(moved, tensors, call, plain)
 
-    def _pull_all(self, g: Any, operands: Sequence[Any], call: _Call, finish: Callable[[Any], Any]) -> list[Any]:
+    def _pull_all(self, g: Any, operands: Sequence[Any], call: Call, finish: Callable[[Any], Any]) -> list[Any]:
         """Return what is pulled, finished; if the pull function cannot do with a batch, of its members one by one."""
         batch = next((part for part in _parts(g) if isinstance(part, Batched)), None)
         try:
@@ -263,16 +226,26 @@ class _CustomGradient:
             rows.append([finish(x) for x in pulled])
         return [batch.of(np.stack(column)) for column in zip(*rows, strict=True)]
 
-    def _pull_by(self, g: Any, operands: Sequence[Any], call: _Call) -> list[Any]:
+    def _pull_by(self, g: Any, operands: Sequence[Any], call: Call) -> list[Any]:
         value, pull = self._run_again(call, operands)
         if isinstance(value, tuple):
             g = tuple(
                 wrap(Tensor, np.zeros(np.shape(y), _array(y).dtype)) if part is None else part
                 for part, y in zip(g, value, strict=True)
             )
-        return self._per_operand(pull(g), operands, call)
+        return self._per_operand(self._pulled(pull, g), operands, call)
 
-    def _per_operand(self, pulled: Any, operands: Sequence[Any], call: _Call) -> list[Any]:
+    def _pulled(self, pull: Callable[..., Any], g: Any) -> Any:
+        """Call the pull function; explain an error that is due to its signature."""
+        try:
+            return pull(g)
+        except TypeError as error:
+            if takes(pull, 1):
+                raise
+            what = f"a tuple of {len(g)} cotangents, as its value is one" if isinstance(g, tuple) else "the cotangent"
+            raise OperandError(f"{self.name}: its pull function must take one argument, {what}; {error}.") from error
+
+    def _per_operand(self, pulled: Any, operands: Sequence[Any], call: Call) -> list[Any]:
         """Return what the pull function returned as one cotangent for each operand, checked."""
         counts = call.counts()
         holders = [i for i, count in enumerate(counts) if count]
@@ -300,7 +273,7 @@ class _CustomGradient:
             found += self._of_argument(call, i, part, operands[len(found) : len(found) + counts[i]])
         return found
 
-    def _of_argument(self, call: _Call, index: int, part: Any, operands: Sequence[Any]) -> list[Any]:
+    def _of_argument(self, call: Call, index: int, part: Any, operands: Sequence[Any]) -> list[Any]:
         argument = call.names[index]
         if part is None:
             return [np.zeros(x.shape, x.dtype) for x in operands]
@@ -325,18 +298,18 @@ class _CustomGradient:
                 )
         return checked
 
-    def _in_form(self, call: _Call, index: int, part: Any) -> list[Any]:
+    def _in_form(self, call: Call, index: int, part: Any) -> list[Any]:
         """Return cotangents in the order of the operands in an argument; dicts go by their keys."""
-        form = tree.map(lambda leaf: leaf if leaf is _OPERAND else None, call.values[index])
+        form = tree.map(lambda leaf: leaf if leaf is OPERAND else None, call.values[index])
         try:
-            return tree.leaves_like(form, _with_gaps(form, part))
+            return tree.leaves_like(form, with_gaps(form, part))
         except ArgumentError as error:
             raise ArgumentError(
                 f"{self.name}: its pull function returned another form than that of argument {call.names[index]!r}; "
                 f"{error}"
             ) from error
 
-    def _push(self, t: Any, operands: tuple[Any, ...], index: int, call: _Call) -> Any:
+    def _push(self, t: Any, operands: tuple[Any, ...], index: int, call: Call) -> Any:
         """Return the tangent of the value, by transposing the pull function."""
         must_record = is_recorded((t, *operands))
         tensors = [_as_tensor(x) for x in operands]
@@ -346,7 +319,8 @@ class _CustomGradient:
             is_tuple = isinstance(value, tuple)
 
             def linear(gs: list[Any]) -> list[Any]:
-                return [self._per_operand(pull(own(tuple(gs) if is_tuple else gs[0])), tensors, call)[index]]
+                g = own(tuple(gs) if is_tuple else gs[0])
+                return [self._per_operand(self._pulled(pull, g), tensors, call)[index]]
 
             tangents = self.transpose(linear, [np.shape(y) for y in _parts(value)], [t], must_record)
         return tuple(tangents) if is_tuple else tangents[0]
@@ -355,40 +329,12 @@ class _CustomGradient:
 def _declaration(name: str, doc: str | None) -> Callable[..., Any]:
     """Return a function whose signature declares the op of a custom_gradient function."""
 
-    def declaration(arguments: Any, /, *, call: _Call) -> Any:
+    def declaration(arguments: Any, /, *, call: Call) -> Any:
         raise NotImplementedError
 
     declaration.__name__ = name
     declaration.__doc__ = doc
     return declaration
-
-
-def bind(
-    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> inspect.BoundArguments:
-    """Bind arguments to a signature; the error names the function."""
-    try:
-        return signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise OperandError(f"{name}: {error}; its signature is {name}{signature}.") from None
-
-
-def _arguments(bound: inspect.BoundArguments) -> tuple[list[str], list[Any]]:
-    """Return the names and values of arguments in the order of the signature, those of ``*args`` one by one."""
-    names: list[str] = []
-    values: list[Any] = []
-    for name, value in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            names += [f"{name}[{i}]" for i in range(len(value))]
-            values += value
-        elif kind is inspect.Parameter.VAR_KEYWORD:
-            names += value
-            values += value.values()
-        else:
-            names.append(name)
-            values.append(value)
-    return names, values
 
 
 def captured_by(function: Callable[..., Any]) -> Iterator[Any]:
@@ -398,14 +344,6 @@ def captured_by(function: Callable[..., Any]) -> Iterator[Any]:
         for leaf in tree.leaves([*names.nonlocals.values(), *names.globals.values()]):
             if isinstance(leaf, Value):
                 yield leaf
-
-
-def _with_gaps(form: Any, part: Any) -> Any:
-    """Return the cotangents of an argument with None at keys that were left out, since no operand is there."""
-    if not isinstance(form, dict) or not isinstance(part, dict):
-        return part
-    found = {key: None for key, value in form.items() if not tree.leaves(value)}
-    return found | {key: _with_gaps(form.get(key), value) for key, value in part.items()}
 
 
 def _leaf_name(value: Value) -> str:

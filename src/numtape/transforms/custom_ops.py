@@ -15,7 +15,8 @@ from ..core.op import NON_DIFFERENTIABLE, Marker, Op
 from ..core.value import Value
 from ..dtypes import is_float
 from ..errors import ArgumentError, DtypeError, OperandError
-from .custom import bind, per_output
+from .custom import per_output
+from .custom_calls import bind
 from .custom_rules import Rule
 from .rule_checks import Given, RuleChecks
 from .transposing import Transpose, is_recorded
