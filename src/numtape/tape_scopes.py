@@ -1,11 +1,14 @@
 """What the configurations given to a tape do while it records: scopes, loaded when a tape is given one."""
 
+import gc
 from collections.abc import Sequence, Set
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from .core.graph import collect
 from .core.record import Record
 from .core.scopes import Scope
+from .core.value import Value
 from .errors import OperandError
 
 if TYPE_CHECKING:
@@ -87,6 +90,16 @@ def check_budget(scope: "Dropping | None", records: Sequence[Record], keeps_all:
         from .transforms.planning import raise_shortage
         from .transforms.walking import Backward
 
-        # Of all that was recorded, and of what was last, most likely the loss: with fewer records, cuts are others.
-        graphs = [collect(records), collect(records[-1:])]
-        raise_shortage(scope, *(Backward(graph, keeps=set(graph) if keeps_all else frozenset()) for graph in graphs))
+        graph = collect([_likely_loss(records)])
+        raise_shortage(scope, Backward(graph, keeps=set(graph) if keeps_all else frozenset()))
+
+
+def _likely_loss(records: Sequence[Record]) -> Record:
+    """Return the record whose gradients will be asked for: of those whose tensors the program holds, the last number.
+
+    What was computed for a log is none of it.
+    """
+    nodes = {value.node for value in gc.get_referrers(*records) if isinstance(value, Value)}
+    held = [record for record in records if record in nodes]
+    numbers = [record for record in held if not isinstance(record.shape, list) and prod(record.shape) == 1]
+    return (numbers or held or records)[-1]

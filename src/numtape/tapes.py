@@ -11,6 +11,7 @@ import numpy as np
 
 from . import tape_scopes
 from .arguments import distinct
+from .core.cells import FREED
 from .core.context import entered
 from .core.delivery import deliver
 from .core.gradients import (
@@ -25,6 +26,7 @@ from .core.gradients import (
 )
 from .core.graph import collect
 from .core.marks import PLAIN, marks
+from .core.recompute import raise_freed
 from .core.record import Record
 from .core.reverse import Cotangents
 from .core.stepping import backward_steps
@@ -285,6 +287,8 @@ class Tape(TapeDerivatives):
         check_target("checkpoint_plan", loss)
         self._check_entered("GradientTape")
         records = collect([link_of(loss)])
+        if (freed := next((record for record in records if record.cell is FREED), None)) is not None:
+            raise_freed(freed)
         keeps = set(records) if self._keeps_all(keep) else set()
         return tape_scopes.plan_of(self._dropping, records, is_freeable(loss), keeps)
 

@@ -130,6 +130,44 @@ def test_recomputed_values_count():
     assert bytes.live == 8
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        nt.nn.BatchNorm1d(50, dtype="float64"),
+        lambda h: nt.concatenate(nt.split(h, 2)),
+        lambda h: nt.stack(nt.unbind(h.reshape(2, 20, 50))).reshape(40, 50),
+    ],
+    ids=["batch_norm", "split", "unbind"],
+)
+def test_a_gradient_of_a_leaf_beside_an_op_with_several_outputs_does_not_count(part):
+    def peak(requires_grad):
+        x = nt.tensor(np.ones((40, 50)), requires_grad=True)
+        z = nt.tensor(np.ones((40, 50)), requires_grad=requires_grad)
+        with Activations() as bytes:
+            h = x
+            for _ in range(5):
+                h = nt.tanh(h)
+            loss = ((z + part(h)) ** 2).sum()
+            del h
+            loss.backward()
+        return bytes.peak
+
+    assert peak(True) == peak(False)
+
+
+def test_what_is_made_on_the_way_to_what_is_made_again_counts():
+    """Of four values that are made again, only the last is read; each lives with the next, beside the cotangent."""
+    x = leaf()
+    with Activations() as bytes:
+
+        def region(x):
+            return nt.sin((((x + 1.0) * 2.0) - 1.0) * 3.0)
+
+        loss = nt.checkpoint(region, x).sum()
+        loss.backward()
+    assert bytes.ledger.peak == bytes.backward_peak == 3 * x.nbytes + 4
+
+
 def test_a_gradient_of_a_leaf_that_a_cotangent_becomes_does_not_count_beside_what_takes_its_place():
     x = nt.ones(100, requires_grad=True)
     with Activations() as bytes:

@@ -5,7 +5,7 @@ import pytest
 
 import numtape as nt
 from numtape.insight.activations import Activations
-from numtape.transforms.layouts import Memory, computed, in_rows, reshaped, strides_of
+from numtape.transforms.layouts import computed, imagined, in_rows, reshaped, strides_of
 
 X = nt.tensor(np.random.default_rng(0).standard_normal((48, 32)), requires_grad=True)
 W = [nt.tensor(np.random.default_rng(i).standard_normal((32, 32)) / 6.0, requires_grad=True) for i in range(4)]
@@ -32,7 +32,7 @@ def test_results_and_reshapes_lie_as_numpys_do(seed):
 
 def test_an_imagined_array_may_have_gaps_and_run_backward():
     x = np.zeros((6, 8))[::-2, 1::3]
-    found = Memory([(2, 2)]).array(x.shape, strides_of(x))
+    found = imagined(x.shape, strides_of(x))
     assert (found.shape, found.strides) == (x.shape, strides_of(x))
     assert not found.any()
 

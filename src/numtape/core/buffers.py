@@ -21,6 +21,33 @@ def buffer_of(array: NDArray) -> NDArray:
         array = base
 
 
+def whereabouts(array: Any) -> Callable[[], Any]:
+    """Return a function that finds an array as long as its memory lives, also if only views of that are left."""
+    if not isinstance(array, np.ndarray) or array.base is None:  # It is its own memory, or stands for some.
+        return weakref.ref(array)
+    return _Place(array)
+
+
+class _Place:
+    """Where an array lies in the memory of another."""
+
+    __slots__ = ("_buffer", "_layout")
+
+    def __init__(self, array: NDArray) -> None:
+        buffer = buffer_of(array)
+        start = array.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]
+        self._buffer = weakref.ref(buffer)
+        self._layout = array.shape, array.dtype, start, array.strides
+
+    def __call__(self) -> NDArray | None:
+        buffer = self._buffer()
+        if buffer is None:
+            return None
+        shape, dtype, start, strides = self._layout
+        # In the order of memory, and as bytes: NumPy lends no memory of half types.
+        return np.ndarray(shape, dtype, buffer.ravel(order="K").view(np.uint8), start, strides)
+
+
 def held_by_others(kept: Sequence[NDArray], found: Sequence[NDArray]) -> set[int]:
     """Return the ids of those buffers of arrays that somebody else holds as well, as reference counts tell.
 

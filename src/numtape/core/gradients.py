@@ -90,8 +90,8 @@ def sweep(
     for observer in state.observers:
         observer.on_targets(targets)
     cls = targets[0].plain if create_graph else None
-    given = zip(targets, seeds, strict=True)
-    pairs = [(link_of(target), _for_rules(cls, seed, target)) for target, seed in given]
+    # Not by a name: what `zip` gave last it would hold throughout the sweep.
+    pairs = [(link_of(target), _for_rules(cls, seed, target)) for target, seed in zip(targets, seeds, strict=True)]
     seeds.clear()
     wanted = None if sources is None else list(map(link_of, sources))
     if not create_graph:
@@ -162,9 +162,9 @@ def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
 
 
 def is_freeable(target: Value) -> bool:
-    """Say whether a backward may free the graph of a target: that of a number that is not finite is kept for a look."""
+    """Say whether a backward may free the graph of a target: that of one which is not finite is kept for a look."""
     array = target.array
-    return array.size != 1 or isfinite(array.item())
+    return isfinite(array.item()) if array.size == 1 else bool(np.isfinite(array).all())
 
 
 def check_target(name: str, target: Any) -> None:

@@ -1,6 +1,7 @@
 """Find what derivative rules read: values of operands and outputs, shapes, parameters. Shared by both sweeps."""
 
 from collections.abc import Mapping, Sequence, Set
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,9 @@ from .cells import FREED
 from .context import current, entered, peek
 from .narrowing import Narrowing
 from .op import shape_of
-from .recompute import raise_freed
+from .recompute import raise_freed, remake
 from .record import Block, Gone, Record
-from .scopes import inside_sweep
+from .scopes import Follower, inside_sweep
 from .value import Value, wrap
 from .write import check_stamp, raise_overwritten, stamp_at
 
@@ -37,6 +38,7 @@ class Reader:
         "_restorer",
         "cls",
         "current",
+        "followers",
         "restored",
         "warns",
         "whole",
@@ -52,6 +54,8 @@ class Reader:
         self.restored: dict[Record, Block | None] = {}
         #: The links whose cotangents are wanted as they are, if others may be summed where their record does no more.
         self.whole: Set[Any] | None = None
+        #: Who follows the sweep, to see what is made again.
+        self.followers: Sequence[Follower] = ()
         #: Whether to warn where what is made again exceeds a memory budget.
         self.warns = True
         self._narrowing: Narrowing | None = None
@@ -148,7 +152,9 @@ class Reader:
         if self._restorer is None:
             from .restoring import Restorer  # With all that it needs, where something was dropped.
 
-            self._restorer = Restorer(self._records, self._moved, restored=self.restored, warns=self.warns)
+            # It must not know the reader, which knows it.
+            again = partial(remake, show=partial(_show, self.followers)) if self.followers else remake
+            self._restorer = Restorer(self._records, self._moved, again, restored=self.restored, warns=self.warns)
         return self._restorer.restore(maker, reader, self.current)
 
     def wanted_shape(self, record: Record, position: int) -> Shape:
@@ -164,6 +170,11 @@ class Reader:
     def operands(self, record: Record) -> tuple[Any, ...]:
         """Return the values of all inputs."""
         return tuple(self.operand(record, i) for i in range(len(record.inputs)))
+
+
+def _show(followers: Sequence[Follower], record: Record, made: Any) -> None:
+    for follower in followers:
+        follower.on_made_again(record, made)
 
 
 def for_rule(record: Record, x: Any, position: int | None = None) -> Any:

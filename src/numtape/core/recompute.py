@@ -82,12 +82,16 @@ def missing(targets: Iterable[Record], own: Mapping[Record, Any] = MappingProxyT
 
 
 def remake(
-    records: Sequence[Record], wanted: set[Record], made: Made, run: Callable[[Record, Made], Any] | None = None
+    records: Sequence[Record],
+    wanted: set[Record],
+    made: Made,
+    run: Callable[[Record, Made], Any] | None = None,
+    show: Callable[[Record, Any], None] | None = None,
 ) -> Made:
     """Run records again, oldest first, and return the outputs of the wanted ones; others go after their last use.
 
     `made` has what is there already beside what records keep. `run` computes an output from these; None for
-    `run_again`.
+    `run_again`. `show` is called with each.
     """
     run = run_again if run is None else run
     uses: dict[Record, int] = {}
@@ -97,6 +101,8 @@ def remake(
                 uses[link] = uses.get(link, 0) + 1
     for record in records:
         made[record] = run(record, made)
+        if show is not None:
+            show(record, made[record])
         for link in record.inputs:
             if type(link) is Record:
                 uses[link] -= 1

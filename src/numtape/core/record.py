@@ -16,6 +16,7 @@ import sys
 import threading
 import warnings
 import weakref
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, Union
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from .._typing import Dtype, Shape
 from ..kernels.views import extent
+from .buffers import whereabouts
 from .cells import Cell
 from .op import shape_of
 from .value import Stamp, Value
@@ -195,8 +197,8 @@ class Block:
     made once more when the sweep gets to them: for chains of cheap values, not for a region inside another. One that is
     `unread` stands for arrays that no rule reads and no record ever kept; they are not put back.
 
-    An array that the program holds lives on, and is not made a second time: weak references find it, by the index of
-    its record, since blocks hold no records.
+    An array that somebody else holds, or a view of it, lives on, and is not made a second time: it is found by the
+    index of its record, since blocks hold no records.
     """
 
     __slots__ = ("_dropped", "is_shared", "is_unread", "limit")
@@ -205,12 +207,12 @@ class Block:
         self.limit = limit
         self.is_shared = is_shared
         self.is_unread = is_unread
-        self._dropped: dict[int, tuple[weakref.ref[Any], ...]] = {}
+        self._dropped: dict[int, tuple[Callable[[], Any], ...]] = {}
 
     def drop(self, record: "Record") -> None:
         """Take the place of a record's array, or of its several ones."""
         parts = record.array if type(record.array) is tuple else (record.array,)
-        self._dropped[record.index] = tuple(map(weakref.ref, parts))
+        self._dropped[record.index] = tuple(map(whereabouts, parts))
         record.array = self
 
     def take_over(self, record: "Record") -> None:

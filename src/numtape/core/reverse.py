@@ -124,7 +124,7 @@ def reverse(
         seeds.clear()
     kept: Cotangents = {}
     reader = Reader(cls, records, cotangents)
-    followers = followers_of(records)
+    followers = reader.followers = followers_of(records)
     if not keep_all:  # Who follows the sweep sees what it does: looking changes no bits.
         reader.whole = wanted or frozenset()
     read = reader.operand

@@ -143,6 +143,9 @@ class Follower:
     def on_step(self, record: "Record", cotangent: Any, cotangents: dict[Any, Any]) -> None:
         """Look at a record that was just passed, its cotangent, and those that wait; nothing of it is freed yet."""
 
+    def on_made_again(self, record: "Record", made: Any) -> None:
+        """Look at the output of a record that was run again, to be put back or to make others of."""
+
     def on_end(self) -> None:
         """Note that the sweep is over; one that raises just stops."""
 

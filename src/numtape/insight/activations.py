@@ -153,7 +153,7 @@ class Activations(Scope, Observer):
 
     def on_sweep(self, records: Sequence[Record]) -> Follower:
         """Begin a backward."""
-        sweep = _Sweep(self, records)
+        sweep = _Sweep(self)
         self.phase = BACKWARD
         self.note(BACKWARD, "begins")
         return sweep
@@ -172,17 +172,15 @@ class Activations(Scope, Observer):
 class _Sweep(Follower):
     """Counts what one reverse sweep holds: cotangents, and values that are made again."""
 
-    def __init__(self, activations: Activations, records: Sequence[Record]) -> None:
+    def __init__(self, activations: Activations) -> None:
         self._activations = activations
         self._ledger = activations.ledger
         self._phase_before = activations.phase
-        #: The records whose arrays are dropped, those seen restored, and the gradients of leaves.
-        self._dropped = {record for record in records if not record.is_kept}
-        self._restored: set[Record] = set()
+        #: The gradients of leaves.
         self._of_leaves: list[weakref.ref[Any]] = []
 
     def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
-        """Count the cotangents that a step leaves to records, and what it made again."""
+        """Count the cotangents that a step leaves to records."""
         self._activations.phase = BACKWARD
         account = self._ledger.account(record, BACKWARD, "cotangent")
         for array in arrays_in(cotangent):
@@ -197,15 +195,15 @@ class _Sweep(Follower):
             if type(link) is Record:
                 for array in arrays_in(g):
                     self._ledger.enter(array, account)
-        if any(self._is_new(link) for link in (record, *record.inputs)):
-            self._count_restored()
         self._activations.note(BACKWARD, record.op.name)
 
     def _let_leaves_go(self, cotangents: dict[Any, Any]) -> None:
         """Count an array no more that became the gradient of a leaf, unless a record waits for it, too."""
         if not self._of_leaves:
             return
-        waiting = {id(buffer_of(g)) for link, g in cotangents.items() if type(link) is Record and type(g) is np.ndarray}
+        waiting = {
+            id(buffer_of(array)) for link, g in cotangents.items() if type(link) is Record for array in arrays_in(g)
+        }
         still = []
         for reference in self._of_leaves:
             buffer = reference()
@@ -215,16 +213,13 @@ class _Sweep(Follower):
                 self._ledger.remove(buffer)
         self._of_leaves = still
 
-    def _is_new(self, link: Any) -> bool:
-        return type(link) is Record and link.is_kept and link in self._dropped and link not in self._restored
-
-    def _count_restored(self) -> None:
-        self._restored = {record for record in self._dropped if record.is_kept}
-        for record in self._restored:
-            if _lies_in_a_leaf(record):
-                continue
-            for array in arrays_in(record.array):
-                self._ledger.enter(array, self._ledger.account(record, BACKWARD, "recomputed"))
+    def on_made_again(self, record: Record, made: Any) -> None:
+        """Count what was made again."""
+        account = self._ledger.account(record, BACKWARD, "recomputed")
+        for array in arrays_in(made):
+            if not _lies_in_a_leaf(record, array):
+                self._ledger.enter(array, account)
+        self._activations.note(BACKWARD, record.op.name)
 
     def on_end(self) -> None:
         """End a backward. An array that became the gradient of a leaf is no cotangent any more."""
@@ -245,10 +240,9 @@ def _is_sweeping() -> bool:
     return False
 
 
-def _lies_in_a_leaf(record: Record) -> bool:
-    """Say whether the output of a record is a view of what is no output of an op."""
+def _lies_in_a_leaf(record: Record, array: Any) -> bool:
+    """Say whether an output of a record is a view of what is no output of an op."""
     link: Any = record
     while type(link) is Record and link.inputs:
         link = link.inputs[0]
-    arrays = record.array if type(record.array) is tuple else (record.array,)
-    return isinstance(link, Value) and all(buffer_of(array) is buffer_of(link.array) for array in arrays)
+    return isinstance(link, Value) and buffer_of(array) is buffer_of(link.array)

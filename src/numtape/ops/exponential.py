@@ -360,7 +360,7 @@ def xlogy(a: Array, b: Array, /) -> Array:
 def _logit_partial(g: Array, x: Array) -> Array:
     # d = dx / (x (1 - x)); outside of [0, 1], where the value is NaN, that product is negative.
     product = x * (1.0 - x)
-    return g * where(product < 0, np.nan, 1.0) / product  # So that second derivatives are NaN there, too.
+    return g / (where(product < 0, np.nan, 1.0) * product)  # So that second derivatives are NaN there, too.
 
 
 @elementwise(

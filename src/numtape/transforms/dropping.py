@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from ..errors import MemoryBudgetError
 from .account import Account, as_megabytes
 from .checkpoint import pin
 from .layouts import Strides, strides_of
+
+if TYPE_CHECKING:
+    from .planning import Prepared
 
 #: What an op may exceed a budget by until something is dropped.
 _TOLERANCE = 1.05
@@ -76,6 +79,8 @@ class Dropping(Scope):
         #: The number of the last record.
         self._number = 0
         self.account = Account(self.budget)
+        #: The last plan for a backward, until something is recorded, dropped or let go.
+        self.prepared: Prepared | None = None
         #: The time that each record's op took.
         self.seconds: dict[Record, float] = {}
         self._elapsed = 0.0
@@ -121,6 +126,7 @@ class Dropping(Scope):
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Keep what the record needs from earlier stretches, count its bytes, and drop what is to be dropped."""
+        self.prepared = None
         live = max(self.account.buffers.live, self.most_inside)
         self.most_inside = 0
         self.take_down(record)
@@ -202,6 +208,7 @@ class Dropping(Scope):
 
     def unpin(self, pins: Iterable[Record]) -> None:
         """Let go of values that were pinned."""
+        self.prepared = None
         for link in pins:
             link.array = self.pinned.pop(link)
 
@@ -226,6 +233,7 @@ class Dropping(Scope):
 
     def forget(self, records: Sequence[Record]) -> None:
         """Forget records that the tape, or a backward, has let go."""
+        self.prepared = None
         gone = set(records)
         for stretch in (*self.stretches, self.open):
             if not gone.isdisjoint(stretch.records):
@@ -312,6 +320,7 @@ class Dropping(Scope):
 
     def thin(self) -> bool:
         """Drop the oldest stretch that is held, or else merge two, or else end the open one; say whether it could."""
+        self.prepared = None
         held = next((stretch for stretch in self.stretches if stretch.block is None), None)
         if held is not None:
             self._drop_whole(held)

@@ -4,8 +4,8 @@ A reshape copies what does not lie as it should. Whether it does follows from ho
 functions lie. NumPy itself is asked, about arrays of which nobody reads an element.
 """
 
-import math
-from collections.abc import Iterable, Sequence
+import mmap
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -62,18 +62,17 @@ def computed(shape: Shape, operands: tuple[Strides, ...]) -> Strides:
     return _dense(shape, sorted(range(len(shape)), key=lambda axis: (-made[axis], axis)))
 
 
-class Memory:
-    """Memory in which arrays of one byte an element lie as those do that a walk imagines. The system gives none of it.
+def imagined(shape: Shape, strides: Strides) -> NDArray:
+    """Return an array of one byte an element that lies as given; rules that give views can be asked how these lie.
 
-    `shapes` are those of the arrays.
+    Nobody reads or writes an element, so that the system gives no memory for it.
     """
+    lowest, end = extent(shape, strides, 1)
+    room = _untouched(1 << max(16, (end - lowest - 1).bit_length()))
+    return np.ndarray(shape, np.int8, room, -lowest, strides)
 
-    def __init__(self, shapes: Iterable[Shape]) -> None:
-        self._bytes = np.zeros(max(map(math.prod, shapes), default=0), np.int8)  # Nothing is written to it.
 
-    def array(self, shape: Shape, strides: Strides) -> NDArray:
-        """Return an array with given strides, of zeros; rules that give views can be asked how these lie."""
-        lowest, end = extent(shape, strides, 1)
-        if end - lowest > self._bytes.size:  # It has gaps.
-            self._bytes = np.zeros(end - lowest, np.int8)
-        return np.ndarray(shape, np.int8, self._bytes, -lowest, strides)
+@lru_cache(1)
+def _untouched(nbytes: int) -> mmap.mmap:
+    """Return pages of the system, which the C library would take from memory that was used before."""
+    return mmap.mmap(-1, nbytes)

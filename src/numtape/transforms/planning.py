@@ -1,14 +1,15 @@
 """Plan a backward over a checkpointed graph: see what it will hold, and drop more until that stays within a budget."""
 
 import itertools
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from ..core.record import warn_user
+from ..core.record import Record, warn_user
 from ..errors import MemoryBudgetError
 from .account import as_megabytes
 from .dropping import Dropping
-from .walking import Backward, Known, Walk
+from .walking import Backward, Known, Outcome, Walk
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,15 @@ class Plan:
         )
 
 
+class Prepared(NamedTuple):
+    """A plan for a backward, to be used again as long as nothing changes: a second search may end elsewhere."""
+
+    key: Hashable
+    #: The bytes that were alive.
+    live: int
+    outcome: Outcome
+
+
 #: What the prediction may exceed a budget by.
 _TOLERANCE = 1.02
 #: The least is looked for in steps of this factor, ...
@@ -53,20 +63,20 @@ _SHARES = (1.0, 0.95, 0.85, 0.75, 0.65, 0.5)
 
 def plan(scope: Dropping, backward: Backward) -> Plan:
     """Return what a backward will do, within the budget if there is one."""
-    walk = Walk(scope, backward, None).run() if scope.budget is None else prepare(scope, backward)
+    found = Walk(scope, backward, None).run() if scope.budget is None else prepare(scope, backward)
     records = backward.records
     return Plan(
         sum(record.is_kept for record in records),
-        walk.kept_bytes,
-        walk.recomputed,
-        max(walk.peak, scope.account.buffers.peak),
-        walk.seconds,
+        found.kept_bytes,
+        found.recomputed,
+        max(found.peak, scope.account.buffers.peak),
+        found.seconds,
         sum(scope.seconds.get(record, 0.0) for record in records),
     )
 
 
-def prepare(scope: Dropping, backward: Backward) -> Walk:
-    """Return a walk through a backward that stays within the budget; more is dropped if it would not as things are.
+def prepare(scope: Dropping, backward: Backward) -> Outcome:
+    """Return how a backward stays within the budget; more is dropped if it would not as things are.
 
     Raise if there is none, and name the least budget that would do.
     """
@@ -74,7 +84,7 @@ def prepare(scope: Dropping, backward: Backward) -> Walk:
         return _prepare(scope, backward)
 
 
-def _prepare(scope: Dropping, backward: Backward) -> Walk:
+def _prepare(scope: Dropping, backward: Backward) -> Outcome:
     budget = scope.budget
     assert budget is not None
     if scope.account.shortage is not None:
@@ -84,34 +94,65 @@ def _prepare(scope: Dropping, backward: Backward) -> Walk:
             "memory_budget_mb: this backward is recorded, to be differentiated again; what its own graph holds is not "
             "bounded by the budget.",
         )
+    key, live = _key_of(backward), scope.account.buffers.live
+    prepared = scope.prepared
+    if prepared is None or prepared.key != key or prepared.live < live:
+        prepared = scope.prepared = Prepared(key, live, _within_budget(scope, backward, budget))
+    # A sweep takes the decisions out one by one, and there may be another.
+    scope.account.plan = {index: list(decided) for index, decided in prepared.outcome.decisions.items()}
+    return prepared.outcome
+
+
+def _key_of(backward: Backward) -> Hashable:
+    """Return what tells a backward from others, without holding anything of it."""
+
+    def names(links: Iterable[Any] | None) -> Hashable:
+        found = None if links is None else (link.index if type(link) is Record else -id(link) for link in links)
+        return None if found is None else frozenset(found)
+
+    indices = tuple([record.index for record in backward.records])
+    return indices, backward.frees, backward.is_recorded, names(backward.keeps), *map(names, backward.way)
+
+
+def _within_budget(scope: Dropping, backward: Backward, budget: float) -> Outcome:
+    """Drop what it takes to stay within the budget, and return how a backward does; raise if no way is found."""
     most = budget * _TOLERANCE
-    walk = Walk(scope, backward, budget, most).run()
-    if walk.peak > most and (idle := scope.idle_pins()):
+    found = Walk(scope, backward, budget, most).run()
+    if found.peak > most and (idle := scope.idle_pins()):
         excess = Walk(scope, backward, budget).run().peak - most
         if sum(map(scope.account.size, idle)) >= excess:  # So that nothing need be made again.
             scope.unpin(idle)
-            walk = Walk(scope, backward, budget, most).run()
-    while walk.peak > most and scope.thin():
-        walk = Walk(scope, backward, budget, most).run()
-    for share, is_tight in itertools.product(_SHARES, (True, False)):
-        if walk.peak > most:  # Not all that a backward holds can be told before: aim lower.
-            walk = Walk(scope, backward, budget * share, most, is_tight).run()
-    if walk.peak > most:
-        walk = _least_walk(scope, backward)
-    if most < walk.peak < most * _NEAR:  # As may be for a budget that was named where other values were kept.
-        walk = _least_walk(scope, backward, finer=4)
-    if walk.peak > most:
-        least = as_megabytes(max(scope.account.least, walk.peak), is_least=True)
+            found = Walk(scope, backward, budget, most).run()
+    while found.peak > most and scope.thin():
+        found = Walk(scope, backward, budget, most).run()
+    found = _closer(scope, backward, budget, most, found)
+    # More was dropped since, so that other values may be of no use now.
+    if found.peak > most and (idle := scope.idle_pins()):
+        scope.unpin(idle)
+        found = _closer(scope, backward, budget, most, found)
+    if found.peak > most:
+        least = as_megabytes(max(scope.account.least, found.peak), is_least=True)
         raise MemoryBudgetError(
             f"memory_budget_mb: a backward over {len(backward.records):,} records takes {least} at least, and "
             f"{as_megabytes(budget)} were given; give at least that, or a smaller batch."
         )
-    scope.account.plan = walk.decisions
-    return walk
+    return found
 
 
-def _least_walk(scope: Dropping, backward: Backward, finer: int = 1) -> Walk:
-    """Return the walk that takes the least, through a backward of which everything was dropped.
+def _closer(scope: Dropping, backward: Backward, budget: float, most: float, found: Outcome) -> Outcome:
+    """Return how a backward stays within `most`, or takes the least, where there is nothing more to drop."""
+    for share, is_tight in itertools.product(_SHARES, (True, False)):
+        if found.peak > most:  # Not all that a backward holds can be told before: aim lower.
+            found = Walk(scope, backward, budget * share, most, is_tight).run()
+    if found.peak > most:
+        found = _least(scope, backward)
+    if most < found.peak < most * _NEAR:  # As may be for a budget that was named where other values were kept.
+        found = _least(scope, backward, finer=4)
+    return found
+
+
+def _least(scope: Dropping, backward: Backward, finer: int = 1) -> Outcome:
+    """Return how a backward takes the least if everything was dropped.
 
     It does not depend on the budget: what one has room for, a larger one has, too. It is looked for in steps that are
     `finer` by a factor.
@@ -123,17 +164,17 @@ def _least_walk(scope: Dropping, backward: Backward, finer: int = 1) -> Walk:
         budget *= _STEP ** (1 / finer)
         for is_tight in (False, True):
             most = least.peak * 0.99
-            walk = Walk(scope, backward, budget, most, is_tight, known).run()
-            if walk.peak <= most:  # Otherwise it was given up there, and would have taken more.
-                least = walk
+            found = Walk(scope, backward, budget, most, is_tight, known).run()
+            if found.peak <= most:  # Otherwise it was given up there, and would have taken more.
+                least = found
     return least
 
 
-def raise_shortage(scope: Dropping, *backwards: Backward) -> NoReturn:
-    """Raise because the forward did not stay within the budget; name the least that would do for it and backwards."""
+def raise_shortage(scope: Dropping, backward: Backward) -> NoReturn:
+    """Raise because the forward did not stay within the budget; name the least that would do for it and a backward."""
     budget, account = scope.budget, scope.account
     assert budget is not None
-    least = max(account.least, *(_least_walk(scope, backward).peak for backward in backwards))
+    least = max(account.least, _least(scope, backward).peak)
     raise MemoryBudgetError(
         f"memory_budget_mb: {account.shortage}, and {as_megabytes(budget)} were given; forward and backward take "
         f"{as_megabytes(least, is_least=True)} at least. Tensors that the program still holds count, and states that "

@@ -5,7 +5,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..core.restoring import Restorer
 from ..core.reverse import KEPT
 from ..core.value import Value
 from .dropping import Dropping
-from .layouts import Memory, Strides, computed, in_rows, reshaped, strides_of
+from .layouts import Strides, computed, imagined, in_rows, reshaped, strides_of
 from .stand_ins import Buffer, Cotangent, Count, KeptBuffers, View
 
 
@@ -41,6 +41,19 @@ class Backward:
     is_recorded: bool = False
     #: The way to the sources that are wanted, in the records.
     way: Way = (None, None)
+
+
+class Outcome(NamedTuple):
+    """What a walk through a backward has found. It holds nothing of it."""
+
+    #: The most bytes that were held at once, and those that records keep before it begins.
+    peak: int
+    kept_bytes: int
+    #: How many records ran again, and how long that takes, by what their ops took the first time.
+    recomputed: int
+    seconds: float
+    #: How much may be used at once for what a record reads, by its index, in the order in which it reads.
+    decisions: dict[int, list[float]]
 
 
 #: How many records there may be in all runs that are known.
@@ -124,7 +137,6 @@ class Walk:
         self.count = Count()
         self.recomputed = 0
         self.seconds = 0.0
-        #: How much may be used at once for what a record reads, by its index, in the order in which it reads.
         self.decisions: dict[int, list[float]] = {}
         self.originals: dict[Record, Record] = {}
         copies: dict[Record, Record] = {}
@@ -159,7 +171,6 @@ class Walk:
                 self._inside[copy] = inside.nbytes, buffers.bytes_besides(inside.let_go)
         #: The record whose rule was asked last, and what it gave.
         self._asked: tuple[Record | None, Any] = (None, None)
-        self._memory = Memory(record.shape for record in records if not isinstance(record.shape, list))
         self.kept_bytes = self.count.live
         # What the program holds besides, and what else records hold, stays.
         self.count.live += max(0, scope.account.buffers.live - buffers.known)
@@ -192,19 +203,20 @@ class Walk:
         """The most bytes that were held at once."""
         return self.count.peak
 
-    def run(self) -> "Walk":
-        """Walk backward, once; count what is held and what runs again."""
+    def run(self) -> Outcome:
+        """Walk backward, once; return what is held and what runs again."""
         try:
             # Nobody looks at rules that are only asked.
             with entered(scopes=(), observers=()), contextlib.suppress(_GivenUpError):
                 self._run()
-            return self
+            return Outcome(self.peak, self.kept_bytes, self.recomputed, self.seconds, self.decisions)
         finally:
             # Blocks in the copies refer to the walk. Without this, they would live until garbage is collected, and be
             # taken for records of the program.
             self.records = []
             self.originals = {}
             self._inside = {}
+            self._asked = (None, None)
 
     def _run(self) -> None:
         cotangents: dict[Record, Any] = {}
@@ -253,7 +265,8 @@ class Walk:
         """Count no more what became the gradient of a leaf, and return those of them that records wait for, too."""
         if not of_leaves:
             return of_leaves
-        waiting = {id(getattr(g, "base", g)) for g in cotangents.values()}
+        parts = (part for g in cotangents.values() for part in (g if isinstance(g, list) else (g,)))
+        waiting = {id(getattr(part, "base", part)) for part in parts}
         for g in of_leaves:
             if id(g) not in waiting:
                 g.leave()
@@ -310,8 +323,7 @@ class Walk:
         assert isinstance(rule, Rule)
         is_joint = record.op.joint is not None and rule.function is record.op.joint.function
         if not is_joint or record is not self._asked[0]:
-            array = self._memory.array(record.shape, g.strides)
-            self._asked = record, rule.run(array, record, Reader(None), position)
+            self._asked = record, rule.run(imagined(record.shape, g.strides), record, Reader(None), position)
         found = self._asked[1]
         return strides_of(found[position] if is_joint else found)
 
