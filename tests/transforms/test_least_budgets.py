@@ -311,13 +311,11 @@ def test_a_view_that_is_larger_than_all_values_before_it_is_no_surprise():
 @pytest.mark.parametrize("program", [*PROGRAMS, *map(irregular, range(20))])
 def test_a_walk_that_was_given_up_is_not_taken_for_the_least(program, monkeypatch):
     found = []
-    least_walk = planning._least_walk
-    monkeypatch.setattr(
-        planning, "_least_walk", lambda *args, **how: found.append(least_walk(*args, **how)) or found[-1]
-    )
+    least = planning._least
+    monkeypatch.setattr(planning, "_least", lambda *args, **how: found.append(least(*args, **how)) or found[-1])
     _, plain = run(program)
     for share in (0.02, 0.2, 0.3, 0.4):
         with contextlib.suppress(nt.errors.MemoryBudgetError):
             run(program, share * plain, "block")
     assert found
-    assert all(walk.peak <= walk.most for walk in found)
+    assert all(outcome.is_whole for outcome in found)

@@ -163,9 +163,8 @@ def _least(scope: Dropping, backward: Backward, finer: int = 1) -> Outcome:
     for _ in range(finer * max(_FEWEST_WALKS, min(_MOST_WALKS, _PASSED // len(backward.records)))):
         budget *= _STEP ** (1 / finer)
         for is_tight in (False, True):
-            most = least.peak * 0.99
-            found = Walk(scope, backward, budget, most, is_tight, known).run()
-            if found.peak <= most:  # Otherwise it was given up there, and would have taken more.
+            found = Walk(scope, backward, budget, least.peak * 0.99, is_tight, known).run()
+            if found.is_whole:  # Otherwise it would have taken more.
                 least = found
     return least
 

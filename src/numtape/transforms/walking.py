@@ -54,6 +54,8 @@ class Outcome(NamedTuple):
     seconds: float
     #: How much may be used at once for what a record reads, by its index, in the order in which it reads.
     decisions: dict[int, list[float]]
+    #: Whether the walk came to its end, and was not given up for what it would hold.
+    is_whole: bool
 
 
 #: How many records there may be in all runs that are known.
@@ -205,11 +207,13 @@ class Walk:
 
     def run(self) -> Outcome:
         """Walk backward, once; return what is held and what runs again."""
+        is_whole = False
         try:
             # Nobody looks at rules that are only asked.
             with entered(scopes=(), observers=()), contextlib.suppress(_GivenUpError):
                 self._run()
-            return Outcome(self.peak, self.kept_bytes, self.recomputed, self.seconds, self.decisions)
+                is_whole = True
+            return Outcome(self.peak, self.kept_bytes, self.recomputed, self.seconds, self.decisions, is_whole)
         finally:
             # Blocks in the copies refer to the walk. Without this, they would live until garbage is collected, and be
             # taken for records of the program.
