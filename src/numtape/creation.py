@@ -8,6 +8,7 @@ from . import tree
 from ._typing import DtypeLike, NDArray, Shape
 from .core.binding import naming_arguments, plain_number
 from .core.buffers import shared_with_numpy
+from .core.context import current
 from .core.declare import numpy_faces
 from .core.value import Value, wrap
 from .counts import is_count
@@ -21,7 +22,13 @@ from .tensors import Tensor
 
 
 def finished(array: NDArray, requires_grad: bool, name: str | None) -> Tensor:
-    """Wrap an array that nobody else holds."""
+    """Wrap an array that nobody else holds, and show it to scopes."""
+    for scope in current().scopes:
+        scope.on_created(array)
+    return _wrapped(array, requires_grad, name)
+
+
+def _wrapped(array: NDArray, requires_grad: bool, name: str | None) -> Tensor:
     made: Tensor = wrap(Tensor, array)
     if name is not None:
         made.name = name
@@ -192,7 +199,7 @@ def from_numpy(array: NDArray, requires_grad: bool = False, name: str | None = N
     array = plain_array("from_numpy: the data", array)
     check_supported(array.dtype)
     shared_with_numpy.hold(array)
-    return finished(array.view(), requires_grad, name)
+    return _wrapped(array.view(), requires_grad, name)
 
 
 def given_dtype(dtype: DtypeLike) -> Any:

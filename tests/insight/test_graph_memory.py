@@ -15,11 +15,14 @@ CONFIGS = {
 }
 
 
+RNG = nt.Generator(0)
+MODEL = nn.Sequential(*(layer for _ in range(16) for layer in (nn.Linear(32, 32, rng=RNG), nn.GELU())))
+BATCH = nt.randn(128, 32, rng=RNG)
+
+
 def loss_of(tape):
-    rng = nt.Generator(0)
-    model = nn.Sequential(*(layer for _ in range(16) for layer in (nn.Linear(32, 32, rng=rng), nn.GELU())))
     with tape:
-        return (model(nt.randn(128, 32, rng=rng)) ** 2).mean()
+        return (MODEL(BATCH) ** 2).mean()
 
 
 @pytest.mark.parametrize("name", CONFIGS)

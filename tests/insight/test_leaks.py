@@ -460,3 +460,33 @@ def test_a_leak_under_sequences_that_get_longer_is_still_found():
 
     with GradientMemoryProfiler() as profiler, pytest.warns(UserWarning, match="at the checkpoint 'after forward'"):
         take_steps(profiler)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda w: w + nt.randn(1000, rng=0),
+        lambda w: w * (nt.randn(1000, rng=0) * 2.0),
+        lambda w: w * np.ones(1000, np.float32),
+        lambda w: w[np.arange(1000, dtype=np.int32)],
+    ],
+    ids=["tensor", "computed", "array", "indices"],
+)
+def test_constants_that_graphs_alone_hold_are_counted(use):
+    w = nt.zeros(1000, requires_grad=True)
+    profiler = nt.GradientMemoryProfiler()
+    profiler.start_profiling()
+    before = nt.live_tapes().nbytes
+    losses = [use(w).sum() for _ in range(5)]
+    assert profiler.detect_leaks().nbytes == 5 * 4000
+    assert nt.live_tapes().nbytes - before == 5 * 4000
+    del losses
+
+
+def test_constants_that_the_program_holds_are_none_of_a_graphs():
+    w, tensor, array = nt.zeros(1000, requires_grad=True), nt.ones(1000), np.ones(1000, np.float32)
+    profiler = nt.GradientMemoryProfiler()
+    profiler.start_profiling()
+    losses = [(w + tensor + array + array[::-1]).sum() for _ in range(5)]
+    assert profiler.detect_leaks().nbytes == 0
+    del losses

@@ -103,6 +103,44 @@ def test_constants_that_ops_made_count_when_a_record_holds_them():
     del y, z
 
 
+MADE_INSIDE = {
+    "nt": lambda: nt.randn(1000, rng=0),
+    "zeros": lambda: nt.zeros(1000),
+    "tensor": lambda: nt.tensor(np.ones(1000, np.float32)),
+    "numpy": lambda: np.ones(1000, np.float32),
+}
+
+
+@pytest.mark.parametrize("make", MADE_INSIDE.values(), ids=MADE_INSIDE)
+def test_constants_that_were_made_inside_count_while_a_record_holds_them(make):
+    x = leaf()
+    with Activations() as bytes:
+        y = x * make()
+        z = y + 1.0  # So that nobody but the record holds an array.
+        assert bytes.live == 12_000
+        del y
+        assert bytes.live == 8_000
+    del z
+
+
+def test_constants_that_the_program_has_made_before_do_not_count():
+    x, array, tensor = leaf(), np.ones(1000, np.float32), nt.ones(1000)
+    with Activations() as bytes:
+        y = x * array * tensor * nt.from_numpy(array)
+        z = y + 1.0
+        assert bytes.live == 8_000
+    del y, z
+
+
+def test_indices_count_where_a_record_holds_them_alone():
+    x = leaf()
+    with Activations() as bytes:
+        y = x[np.arange(1000)]
+        z = y + 1.0
+        assert bytes.live == 8_000 + 8_000
+    del y, z
+
+
 def test_parts_of_an_op_with_several_outputs_count_once_each():
     x = leaf()
     with Activations() as bytes:

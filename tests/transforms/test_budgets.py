@@ -302,3 +302,26 @@ def test_jacobians_may_be_taken_of_what_was_dropped(strategy):
         return tape.jacobian(loss, LAYERS[0]).numpy(copy=True)
 
     assert np.array_equal(jacobian(5000), jacobian(None))
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [lambda: nt.randn(1000, rng=0), lambda: 0.1 * nt.randn(1000, rng=0), lambda: np.ones(1000, np.float32)],
+    ids=["made", "computed", "numpy"],
+)
+def test_constants_that_records_alone_hold_count(noise):
+    def run(budget):
+        x = nt.ones(1000, requires_grad=True)
+        with Activations() as held:
+            with nt.GradientTape(checkpoint=nt.CheckpointConfig("auto", memory_budget_mb=budget / 2**20)) as tape:
+                h = x
+                for _ in range(50):
+                    h = nt.tanh(h + noise())
+                loss = h.sum()
+                del h
+            tape.backward(loss)
+        return held.peak
+
+    assert run(240_000) <= 1.02 * 240_000
+    with pytest.raises(nt.errors.MemoryBudgetError, match=r"forward and backward take 0\.20\d* MB at least"):
+        run(32_000)

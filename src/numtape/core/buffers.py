@@ -2,6 +2,7 @@
 
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -65,6 +66,13 @@ def held_by_others(kept: Sequence[NDArray], found: Sequence[NDArray]) -> set[int
     return {id(buffer_of(known[key])) for key in known if _count_references(known, key) - references[key] > _IDLE}
 
 
+def held_elsewhere(objects: Sequence[Any]) -> set[int]:
+    """Return the ids of objects that others hold, besides the caller, who holds each as often as it is here."""
+    known = {id(x): x for x in objects}
+    counts = Counter(map(id, objects))
+    return {key for key in known if _count_references(known, key) - 2 * counts[key] > _IDLE}
+
+
 def _refer_to(array: Any, count: int, known: dict[int, Any], references: dict[int, int]) -> None:
     """Note that there are references to an array and, if it was not known, one to what it is a view of."""
     while array is not None:
@@ -83,6 +91,39 @@ def _count_references(known: dict[int, Any], key: int) -> int:
 
 #: The references to what only a dictionary holds, as they are counted: that differs from one Python to the next.
 _IDLE = _count_references({0: object()}, 0)
+
+
+class Strays:
+    """NumPy arrays that records hold, until nobody else does: then their memory is the graph's own.
+
+    While an op runs, its caller holds the operands, so that those of one record are looked at when the next is made.
+    """
+
+    #: What was used so many arrays ago is the program's.
+    _MOST = 64
+
+    def __init__(self) -> None:
+        #: By id, each with how many records hold it.
+        self._waiting: dict[int, tuple[weakref.ref[Any], int]] = {}
+
+    def add(self, array: NDArray) -> None:
+        """Note that one record more holds an array."""
+        reference, links = self._waiting.pop(id(array), (None, 0))
+        if reference is None or reference() is not array:
+            reference, links = weakref.ref(array), 0
+        self._waiting[id(array)] = reference, links + 1
+        if len(self._waiting) > self._MOST:
+            del self._waiting[next(iter(self._waiting))]
+
+    def own(self) -> list[NDArray]:
+        """Return the arrays that only records hold, each once."""
+        found: list[NDArray] = []
+        for key, (reference, links) in list(self._waiting.items()):
+            kept = [array for array in [reference()] if array is not None] * links  # Held by this list alone.
+            if not kept or not held_by_others(kept, []):
+                del self._waiting[key]
+                found += kept[:1]
+        return found
 
 
 class _Held(weakref.ref[Any]):

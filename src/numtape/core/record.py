@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, Union
 
 import numpy as np
 
-from .._typing import Dtype, Shape
+from .._typing import Dtype, NDArray, Shape
 from ..kernels.views import extent
 from .buffers import whereabouts
 from .cells import Cell
@@ -359,3 +359,12 @@ def note(record: Record) -> Notes:
     if record.notes is None:
         record.notes = Notes()
     return record.notes
+
+
+def given_arrays(record: Record) -> list[NDArray]:
+    """Return the NumPy arrays that a record holds as operands, or in parameters as those that index."""
+    found = [link for link in record.inputs if type(link) is np.ndarray and link.ndim]
+    for value in (record.params or {}).values():
+        parts = value if type(value) is tuple else (value,)
+        found += [part for part in parts if type(part) is np.ndarray and part.ndim]
+    return found

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .context import current, entered, peek
 
 if TYPE_CHECKING:
-    from .._typing import Dtype
+    from .._typing import Dtype, NDArray
     from .graph import Way
     from .op import Composite, Op
     from .record import Link, Record
@@ -84,6 +84,9 @@ class Scope:
 
     def on_constant(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
         """Look at the results of an op that left no record, since none of its operands is tracked."""
+
+    def on_created(self, array: "NDArray") -> None:
+        """Look at the array of a tensor that was made of nothing, as zeros and random numbers are."""
 
     def restart(self) -> None:
         """Forget the records seen: the tape that the scope belongs to starts anew; the default keeps none."""

@@ -1,7 +1,9 @@
 """Measure activation bytes: the buffers that records and sweeps hold, now, at most, and one after the other.
 
-Counted are outputs of ops while a record or the program holds them, values made again in a backward, and cotangents of
-records. Not counted are leaves and memory that is a view of one, gradients of leaves, and what an op needs inside.
+Counted are outputs of ops while a record or the program holds them; constants that were made inside, as by
+``nt.randn``, while records hold them, and NumPy arrays that nobody else holds; values made again in a backward, and
+cotangents of records. Not counted are leaves and memory that is a view of one, gradients of leaves, and what an op
+needs inside.
 """
 
 import sys
@@ -13,10 +15,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..core.buffers import buffer_of
+from .._typing import NDArray
+from ..core.buffers import Strays, buffer_of
 from ..core.context import current
 from ..core.op import Op
-from ..core.record import Record
+from ..core.record import Record, given_arrays
 from ..core.reverse import reverse
 from ..core.scopes import Follower, Observer, Scope
 from ..core.value import Value
@@ -62,8 +65,9 @@ class Activations(Scope, Observer):
         self._names: dict[tuple[str, str], str] = {}
         #: The op that was computed last, and weak references to the buffers that it made.
         self._computed: tuple[Op | None, list[weakref.ref[Any]]] = (None, [])
-        #: What ops made that left no record; a later record may hold it.
+        #: What ops made that left no record, and what was made of nothing; a later record may hold it.
         self._made: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._strays = Strays()
 
     @property
     def live(self) -> int:
@@ -133,6 +137,11 @@ class Activations(Scope, Observer):
         self._computed = (op, [weakref.ref(b) for b in map(buffer_of, arrays_in(out)) if id(b) not in given])
         return out
 
+    def on_created(self, array: NDArray) -> None:
+        """Remember what was made of nothing."""
+        buffer = buffer_of(array)
+        self._made[id(buffer)] = buffer
+
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Count what a new record, or the program, holds from now on."""
         self.settle()
@@ -144,11 +153,15 @@ class Activations(Scope, Observer):
                 buffer = reference()
                 if buffer is not None:
                     self.ledger.enter(buffer, account)
+        for array in self._strays.own():
+            self.ledger.enter(array, account)
         for position, operand in enumerate(operands):
             if not record.needs >> position & 1 and isinstance(operand, Value | np.ndarray):
                 for array in arrays_in(operand):
                     if id(buffer_of(array)) in self._made:
                         self.ledger.enter(array, account)
+        for array in given_arrays(record):
+            self._strays.add(array)
         self.note(self.phase, record.op.name)
 
     def on_sweep(self, records: Sequence[Record]) -> Follower:

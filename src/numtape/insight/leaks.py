@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
 
-from ..core.buffers import Buffers, buffer_of
+from .._typing import NDArray
+from ..core.buffers import Buffers, buffer_of, held_by_others, held_elsewhere
 from ..core.cells import FREED
-from ..core.record import Record, describe_site, is_whole
+from ..core.record import Record, describe_site, given_arrays, is_whole
 from ..core.value import Value
 from .holders import Names, chain_to
 from .loop_search import loop_of
@@ -159,8 +160,11 @@ def _share_out(suspects: list[list[Record]], since: int) -> list[tuple[list[Reco
 
 
 def nbytes_of(records: Iterable[Record]) -> int:
-    """Return the bytes that records hold: in arrays of their own, and in the states that loops among them have kept."""
+    """Return the bytes that records hold: in outputs, in states of loops, and in constants that nobody else holds."""
+    records = list(records)
     buffers = Buffers()
+    for array in _own_constants(records):
+        buffers.hold(array)
     for record in records:
         if record.is_kept:
             buffers.hold(record.array)
@@ -171,6 +175,17 @@ def nbytes_of(records: Iterable[Record]) -> int:
                 if id(buffer_of(array)) not in given:  # It belongs to a leaf that the loop began with.
                     buffers.hold(array)
     return buffers.live
+
+
+def _own_constants(records: Sequence[Record]) -> list[NDArray]:
+    """Return the arrays of untracked operands that nobody but the records holds."""
+    tensors = [x for record in records for x in record.inputs if isinstance(x, Value) and x.node is None]
+    elsewhere = held_elsewhere(tensors)
+    own = {id(x): x for x in tensors if id(x) not in elsewhere}
+    arrays = [array for record in records for array in given_arrays(record)]
+    arrays += [x.array for x in own.values()]
+    held = held_by_others(arrays, [])
+    return [array for array in arrays if id(buffer_of(array)) not in held]
 
 
 def _describe(roots: list[Record], graph: list[Record]) -> Leak:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._typing import NDArray
 from ..core.apply import PICK
 from ..core.op import Op
 from ..core.record import Record
@@ -39,6 +40,11 @@ class Measurer(Scope, Observer):
         made = compute(op, arrays, params) if counted is None else counted.around(op, compute, arrays, params)
         self._last = (op, [self._numbers(part) for part in (made if type(made) is tuple else (made,))])
         return made
+
+    def on_created(self, array: NDArray) -> None:
+        """Count what a record may hold."""
+        if self._bytes is not None:
+            self._bytes.on_created(array)
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Give a record the numbers of what its op made; after an op with several results, one of them each."""
@@ -103,6 +109,11 @@ class _MeasuredSweep(Follower):
         if self._counted is not None:
             self._counted.on_step(record, cotangent, cotangents)
         self._measurer.measure(record, cotangent)
+
+    def on_made_again(self, record: Record, made: Any) -> None:
+        """Count what was made again."""
+        if self._counted is not None:
+            self._counted.on_made_again(record, made)
 
     def on_end(self) -> None:
         """End the count of the sweep."""

@@ -9,7 +9,6 @@ keeping anything, so that the least budget that would do can be named at its end
 """
 
 import itertools
-import math
 import threading
 import time
 import weakref
@@ -18,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.buffers import Buffers, buffer_of
+from .._typing import NDArray
+from ..core.buffers import Buffers, Strays
 from ..core.cells import FREED
-from ..core.facts import Structure
 from ..core.graph import Way
 from ..core.op import Op
 from ..core.recompute import drop, missing, note_arrays
-from ..core.record import Block, Link, Record
+from ..core.record import Block, Link, Record, given_arrays
 from ..core.scopes import Scope
+from ..core.value import Value
 from ..errors import MemoryBudgetError
 from .account import Account, as_megabytes
 from .checkpoint import pin
+from .foreseeing import foresee, is_view_of
 from .layouts import Strides, strides_of
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class Dropping(Scope):
         self._inside: set[Record] = set()
         self._counted: set[Record] = set()
         self.is_view = False
+        #: What was made of nothing since.
+        self._created = Buffers()
+        self._strays = Strays()
         #: What the last op has computed, while somebody holds it, and how it lies if that is not in order.
         self._made: weakref.ref[Any] | None = None
         self._strides: Strides | None = None
@@ -108,7 +112,7 @@ class Dropping(Scope):
     def around(self, op: Op, compute: Callable[..., Any], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Take the time of an op, for the plan's prediction; make room for what it is known to give."""
         if self.budget is not None:
-            self._foreseen = _foresee(op, arrays, params)
+            self._foreseen = foresee(op, arrays, params)
             # Only now: what may be needed later is no reason to drop, and may turn out to be less.
             needed = self._foreseen or self.account.largest
             while self.account.room() < needed and self.thin():
@@ -116,7 +120,7 @@ class Dropping(Scope):
         start = time.perf_counter()
         out = compute(op, arrays, params)
         self._elapsed = time.perf_counter() - start
-        self.is_view = _is_view(out, arrays)
+        self.is_view = is_view_of(out, arrays)
         is_array = isinstance(out, np.ndarray)
         self._made = weakref.ref(out) if is_array else None
         self._strides = strides_of(out) if is_array and not out.flags.c_contiguous else None
@@ -124,9 +128,26 @@ class Dropping(Scope):
             self.account.buffers.hold_all(out)
         return out
 
+    def on_created(self, array: NDArray) -> None:
+        """Know a constant that a record may hold, and make room for it: it cannot be made again."""
+        self._created.hold(array)
+        while self.budget is not None and self.account.room() < array.nbytes and self.thin():
+            pass
+
+    def hold_constants(self, record: Record, operands: Sequence[Any]) -> None:
+        """Count the constants that were made here, or that nobody else holds, and that a record holds from now on."""
+        for array in self._strays.own():
+            self.account.buffers.hold(array)
+        for position, operand in enumerate(operands):
+            if not record.needs >> position & 1 and isinstance(operand, Value) and operand.array in self._created:
+                self.account.buffers.hold(operand.array)
+        for array in given_arrays(record):
+            self._strays.add(array)
+
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Keep what the record needs from earlier stretches, count its bytes, and drop what is to be dropped."""
         self.prepared = None
+        self.hold_constants(record, operands)
         live = max(self.account.buffers.live, self.most_inside)
         self.most_inside = 0
         self.take_down(record)
@@ -394,39 +415,3 @@ class InsideLoop(Scope):
         if scope.budget is not None and live > scope.budget:  # There was nothing left to drop.
             scope.account.least = max(scope.account.least, live)
         return out
-
-
-def _foresee(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> int:
-    """Return the bytes that an op will give, where that is known before: if it is elementwise, joins, or says so.
-
-    Reductions say it by their parameters.
-    """
-    given = [array for array in arrays if isinstance(array, np.ndarray)]
-    if op.is_variadic and op.facts.structure is Structure.MOVES:
-        return sum(array.nbytes for array in given)
-    itemsize = max((array.itemsize for array in given), default=0)
-    if isinstance(params.get("dtype"), np.dtype):
-        itemsize = params["dtype"].itemsize
-    try:
-        if op.is_elementwise and given:
-            return np.broadcast(*given).size * itemsize
-        if op.facts.size is not None:
-            return op.facts.size(*map(np.shape, arrays), **params) * itemsize
-        if "keepdims" in params and "axis" in params and len(given) == 1:
-            axes = range(given[0].ndim) if params["axis"] is None else np.atleast_1d(params["axis"]).tolist()
-            return int(given[0].nbytes // max(1, math.prod(given[0].shape[axis] for axis in axes)))
-    except (ValueError, IndexError):  # The operands do not fit, and the op will say so.
-        pass
-    return 0
-
-
-def _is_view(out: Any, arrays: tuple[Any, ...]) -> bool:
-    """Say whether an output, or each of several, lies in the memory of an operand."""
-    if isinstance(out, np.ndarray):
-        buffer = out if out.base is None else buffer_of(out)
-        for array in arrays:
-            if isinstance(array, np.ndarray) and (array is buffer or buffer_of(array) is buffer):
-                return True
-        return False
-    given = {id(buffer_of(array)) for array in arrays if isinstance(array, np.ndarray)}
-    return given.issuperset([id(buffer_of(part)) for part in out])

@@ -19,6 +19,7 @@ class Keeping(Dropping):
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """Take down what a plan asks for."""
+        self.hold_constants(record, operands)
         self.take_down(record)
 
 
