@@ -240,8 +240,28 @@ def test_the_mask_of_a_where_is_the_condition_of_its_repair(array, function, mas
     found = nt.explain_nan(loss)
     assert f"    safe = nt.where({selection}, x, " in found.repair
     x = nt.tensor(array, requires_grad=True)
-    choose(repaired(found.repair, x=x, mask=mask_of(x)), x).sum().backward()
+    choose(repaired(found.repair, x=x, mask=mask_of(x), other=x), x).sum().backward()
     assert np.allclose(x.grad.numpy(), gradient, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("choose", "mask_of"),
+    [
+        (lambda x: nt.where(x > 0, nt.sqrt(x), 7.0), lambda x: x > 0),
+        (lambda x: nt.where(x == 0, 1.5, nt.sqrt(x)), lambda x: x == 0),
+        (lambda x: nt.where(x > 0, nt.sqrt(x), 2.0 * x + 1.0), lambda x: x > 0),
+    ],
+)
+def test_a_repair_may_take_the_place_of_the_whole_where(choose, mask_of):
+    x = nt.tensor([4.0, 1.0, 0.0], requires_grad=True)
+    before = choose(x).sum()
+    before.backward()
+    repair = nt.explain_nan(before).repair
+    x = nt.tensor([4.0, 1.0, 0.0], requires_grad=True)
+    after = repaired(repair, x=x, mask=mask_of(x), other=2.0 * x + 1.0).sum()
+    after.backward()
+    assert after.item() == before.item()
+    assert np.isfinite(x.grad.numpy()).all()
 
 
 def same(y):

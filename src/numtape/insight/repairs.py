@@ -76,7 +76,7 @@ def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = N
         return (
             f"select twice, so that the op never sees that element, by the mask of {mask.record.op.name}:\n"
             f"    safe = nt.where({selection}, {name}, {_harmless(op, name, '', values)})\n"
-            f"    y = nt.where({selection}, nt.{op.name}({_arguments(op, name, 'safe')}), 0.0)"
+            f"    y = nt.where({selection}, nt.{op.name}({_arguments(op, name, 'safe')}), {mask.instead})"
         )
     is_undefined = birth.derivative is not None and math.isnan(birth.derivative)
     instead = _value_there(birth) if is_used else "0.0"
@@ -234,10 +234,18 @@ def _harmless(op: Op, name: str, condition: str, values: Mapping[str, Any]) -> f
 
 
 class Mask:
-    """A record that drops elements of a result: it has an operand of bools."""
+    """A record that drops elements of a result: it has an operand of bools.
 
-    def __init__(self, record: Record, is_local: bool) -> None:
+    Args:
+        record: the record.
+        is_local: whether only elementwise ops lie between.
+        other: what it takes in their place, if it is given the result itself.
+    """
+
+    def __init__(self, record: Record, is_local: bool, other: Any = None) -> None:
         self.record = record
+        #: What takes the place of elements that are dropped, as code: it may as well take that of all of it.
+        self.instead = "0.0" if other is None else _as_code(other)
         #: Whether only elementwise ops lie between, so that an element of the mask is about one of the result.
         self._is_local = is_local
 
@@ -262,9 +270,17 @@ def find_mask(record: Record, records: Sequence[Record]) -> Mask | None:
         steps, is_local = min(before, default=(_MASK_DISTANCE, True))
         if steps < _MASK_DISTANCE:
             if any(map(_is_bool, other.inputs)):
-                return Mask(other, is_local)
+                rest = [link for link in other.inputs if not _is_bool(link) and link is not record]
+                return Mask(other, is_local, rest[0] if record in other.inputs and len(rest) == 1 else None)
             reached[other] = (steps + 1, is_local and other.op.is_elementwise)
     return None
+
+
+def _as_code(link: Any) -> str:
+    """Return an operand as code, if it is a number."""
+    array = array_of(link.operand if type(link) is Gone else link)
+    is_number = isinstance(array, float | int | np.ndarray | np.generic) and np.ndim(array) == 0
+    return repr(float(array)) if is_number else "other"
 
 
 def _is_bool(link: Any) -> bool:
