@@ -561,3 +561,21 @@ def test_a_mean_of_nothing_is_called_so():
     found = nt.explain_nan(nt.tensor(np.zeros(0), requires_grad=True).mean())
     assert found.cause == "mean of no elements: x of shape (0,)."
     assert found.repair == "look at what left none: a selection, a mask or an empty batch."
+
+
+@pytest.mark.parametrize(
+    "backward",
+    [
+        lambda y: y.backward(nt.ones(3)),
+        nt.compute_gradients,
+        lambda y: nt.GradientTape().backward(y),
+    ],
+    ids=["Tensor.backward", "compute_gradients", "tape.backward"],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_a_backward_from_several_numbers_one_of_which_is_not_finite_frees_nothing(backward):
+    w = nt.tensor([1.0, 0.0, 2.0], requires_grad=True)
+    y = nt.log(w)
+    backward(y)
+    backward(y)
+    assert nt.explain_nan(y).op == "log"

@@ -31,7 +31,7 @@ def test_the_warning_about_a_backward_that_nobody_planned_points_at_the_users_li
         loss.backward()
     (warning,) = caught
     assert warning.filename == __file__
-    assert str(warning.message).startswith("memory_budget_mb: this backward takes ")
+    assert str(warning.message).startswith("memory_budget_mb: this sweep takes ")
     with open(__file__) as file:
         assert file.read().splitlines()[warning.lineno - 1].strip() == "loss.backward()"
 

@@ -101,7 +101,7 @@ def test_where_the_tape_is_gone_nothing_is_planned_and_a_warning_says_so():
     x = nt.tensor(np.linspace(0, 1, NBYTES // 8), requires_grad=True)
     with nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=4 * NBYTES / 2**20)):
         loss = chain(x)
-    with pytest.warns(UserWarning, match=r"it is planned for if the tape is kept \(`as tape`\)"):
+    with pytest.warns(UserWarning, match=r"Backwards are planned for if the tape is kept \(`as tape`\)"):
         loss.backward()
 
 

@@ -20,6 +20,10 @@ def as_megabytes(nbytes: float, is_least: bool = False) -> str:
     return text if megabytes >= 0.1 else f"{text} ({math.ceil(nbytes):,} bytes)"
 
 
+#: What is more than a budget by no more than this part of it is not worth a word; plans may exceed it by as much.
+_SLIGHTLY = 0.02
+
+
 class Account:
     """What is held, and how much more may be. It knows no records, since their blocks know it."""
 
@@ -76,10 +80,11 @@ class Account:
         self.buffers.hold_all(array)
 
     def exceed(self, record: Record, missing: float) -> None:
-        """Warn, once: a backward that nobody planned for needs more than the budget."""
-        if not self._is_planned and not self._has_exceeded:
+        """Warn, once: a sweep that nobody planned for needs more than the budget."""
+        is_much = missing > _SLIGHTLY * (self.budget or 0.0)
+        if is_much and not self._is_planned and not self._has_exceeded:
             self._has_exceeded = True
             warn_user(
-                f"memory_budget_mb: this backward takes {as_megabytes(missing)} more than the budget, at "
-                f"{record.site}; it is planned for if the tape is kept (`as tape`) and it is none of a Jacobian.",
+                f"memory_budget_mb: this sweep takes {as_megabytes(missing)} more than the budget, at {record.site}. "
+                "Backwards are planned for if the tape is kept (`as tape`); Jacobians and forward sweeps are not.",
             )
