@@ -8,6 +8,7 @@ Invariants:
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from time import perf_counter as clock
@@ -43,11 +44,27 @@ _getframe = sys._getframe
 class Log(Observer, Follower):
     """What ran in one context, in the order in which it ended."""
 
-    __slots__ = ("_root", "entries", "has_details", "is_closed", "runs", "runs_of_records", "stacks", "steps")
+    __slots__ = (
+        "_root",
+        "entries",
+        "into_runs",
+        "into_steps",
+        "is_closed",
+        "runs",
+        "runs_of_records",
+        "short_seconds",
+        "stacks",
+        "steps",
+    )
 
     def __init__(self) -> None:
         self.runs: list[Any] = []
         self.steps: list[Any] = []
+        #: What entries are added to: the same lists, and nothing at all once the log is closed.
+        self.into_runs: Any = self.runs
+        self.into_steps: Any = self.steps
+        #: Runs that take less are noted without a look at what they computed.
+        self.short_seconds = SHORT_SECONDS
         #: By the number of a run, the user's frames around it, outermost first; only where somebody asks.
         self.stacks: dict[int, tuple[Site, ...]] = {}
         #: By the index of a record, the number of the run that left it; only where somebody asks.
@@ -55,8 +72,6 @@ class Log(Observer, Follower):
         #: How many entries of profiles use it.
         self.entries = 0
         self.is_closed = False
-        #: Whether somebody asks for more than the runs themselves.
-        self.has_details = False
         #: Where stacks begin.
         self._root: CodeType | None = None
 
@@ -64,15 +79,17 @@ class Log(Observer, Follower):
         """From now on note the record that each run leaves and, if asked, the stack of each run."""
         if has_stacks and self._root is None:
             self._root, _ = call_site(_getframe(1))
-        self.has_details = True
+        self.short_seconds = -1.0
 
-    def note_details(self) -> None:
-        """Note what is asked for about the run that comes next."""
-        number = len(self.runs) // RUN_FIELDS
-        # Nothing takes an index between the forward of an op and the record that it leaves, if it leaves one.
-        self.runs_of_records[next_index() + 1] = number
-        if self._root is not None:
-            self.stacks[number] = _stack(_getframe(2), self._root)
+    def look(self, seconds: float, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any) -> Work:
+        """Note what is asked for about the run that comes next, and return its work if it tells a rate."""
+        if self.short_seconds < 0.0 and not self.is_closed:
+            number = len(self.runs) // RUN_FIELDS
+            # Nothing takes an index between the forward of an op and the record that it leaves, if it leaves one.
+            self.runs_of_records[next_index() + 1] = number
+            if self._root is not None:
+                self.stacks[number] = _stack(_getframe(2), self._root)
+        return None if seconds < SHORT_SECONDS else _work(op, operands, params, result)
 
     def end_details(self) -> None:
         """Make sure that no record of later gets the last run, should it have left none."""
@@ -81,6 +98,7 @@ class Log(Observer, Follower):
     def close(self) -> None:
         """Take no more: a task that began inside of a profile may go on after it, in a copy of its context."""
         self.is_closed = True
+        self.into_runs = self.into_steps = deque(maxlen=0)
 
     def on_sweep(self, records: Sequence[Record]) -> Follower:
         """Note when a sweep begins."""
@@ -89,9 +107,8 @@ class Log(Observer, Follower):
 
     def on_step(self, record: Record, cotangent: Any, cotangents: dict[Any, Any]) -> None:
         """Note when the step of a record ends."""
-        if not self.is_closed:
-            # One statement, so that an interrupt leaves no half entry; it is faster than a call of `extend`.
-            self.steps += (clock(), record.index, record.op, record.code, record.lasti)
+        # One statement, so that an interrupt leaves no half entry; it is faster than a call of `extend`.
+        self.into_steps += (clock(), record.index, record.op, record.code, record.lasti)
 
     def resume(self) -> None:
         """Note that another observer has done its work, which is not the sweep's."""
@@ -102,8 +119,7 @@ class Log(Observer, Follower):
         self._mark(SWEEP_ENDED)
 
     def _mark(self, what: int) -> None:
-        if not self.is_closed:
-            self.steps += (clock(), what, None, None, 0)
+        self.into_steps += (clock(), what, None, None, 0)
 
 
 def _stack(frame: FrameType | None, root: CodeType) -> tuple[Site, ...]:
@@ -131,7 +147,7 @@ def _timed_single(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
 
     def timed(x: Any) -> Any:
         log = _peek()
-        if log is None or log.is_closed:
+        if log is None:
             return forward(x)
         begin = clock()
         result = forward(x)
@@ -142,10 +158,9 @@ def _timed_single(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
             lasti = frame.f_lasti
         else:
             code, lasti = call_site(frame)
-        if log.has_details:
-            log.note_details()
-        work = None if end - begin < SHORT_SECONDS else _work(op, (x,), {}, result)
-        log.runs += (op, begin, end, code, lasti, work)
+        seconds = end - begin
+        work = None if seconds < log.short_seconds else log.look(seconds, op, (x,), {}, result)
+        log.into_runs += (op, begin, end, code, lasti, work)
         return result
 
     return timed
@@ -156,7 +171,7 @@ def _timed_pair(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
 
     def timed(a: Any, b: Any) -> Any:
         log = _peek()
-        if log is None or log.is_closed:
+        if log is None:
             return forward(a, b)
         begin = clock()
         result = forward(a, b)
@@ -167,10 +182,9 @@ def _timed_pair(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
             lasti = frame.f_lasti
         else:
             code, lasti = call_site(frame)
-        if log.has_details:
-            log.note_details()
-        work = None if end - begin < SHORT_SECONDS else _work(op, (a, b), {}, result)
-        log.runs += (op, begin, end, code, lasti, work)
+        seconds = end - begin
+        work = None if seconds < log.short_seconds else log.look(seconds, op, (a, b), {}, result)
+        log.into_runs += (op, begin, end, code, lasti, work)
         return result
 
     timed.in_long_rows = _timed(op, lambda *arrays: in_long_rows(forward, arrays, {}))  # type: ignore[attr-defined]
@@ -182,16 +196,15 @@ def _timed(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
 
     def timed(*operands: Any, **params: Any) -> Any:
         log = _peek()
-        if log is None or log.is_closed:
+        if log is None:
             return forward(*operands, **params)
         begin = clock()
         result = forward(*operands, **params)
         end = clock()
         code, lasti = call_site(_getframe(1))
-        work = None if end - begin < SHORT_SECONDS else _work(op, operands, params, result)
-        if log.has_details:
-            log.note_details()
-        log.runs += (op, begin, end, code, lasti, work)
+        seconds = end - begin
+        work = None if seconds < log.short_seconds else log.look(seconds, op, operands, params, result)
+        log.into_runs += (op, begin, end, code, lasti, work)
         return result
 
     return timed
