@@ -31,8 +31,8 @@ LEAST_TILED = 1 << 21
 
 #: Up to how many terms a sum of a product may have so that it takes as long to write the result as to compute it.
 _THIN = 8
-#: Up to how many multiplications OpenBLAS runs a product as it stands, without other threads.
-_UNSHARED = 500_000
+#: How many bytes of a result to write at once: they lie in half as many pages as a CPU keeps the addresses of (64).
+_PIECE_BYTES = 1 << 17
 #: The fewest rows that are worth a call.
 _FEWEST_ROWS = 8
 
@@ -197,15 +197,20 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
     working = a.dtype
     if working in HALF_DTYPES or b.dtype in HALF_DTYPES:
         return _half_product(a, b, bias, dtype or (working if working is b.dtype else float32))
+    is_thin = (
+        a.ndim == b.ndim == 2
+        and 0 < a.shape[1] == b.shape[0] <= _THIN
+        and a.shape[0] * b.shape[1] * working.itemsize > _PIECE_BYTES
+    )
     if working is float32 and b.ndim > 1:
         work = a.size * b.shape[-1]
-        if work >= LEAST_PRODUCT or (_pinned.get() or _chosen) == "onednn":
+        if (work >= LEAST_PRODUCT and not is_thin) or (_pinned.get() or _chosen) == "onednn":
             done = by_onednn("matmul", work, LEAST_PRODUCT, a, b, bias, float32)
             if done is not None:
                 return done
     if _pinned.get() is not None:
         a, b = aligned(a), aligned(b)
-    if a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] <= _THIN and a.size * b.shape[1] > _UNSHARED:
+    if is_thin:
         out = _thin_product(a, b)
     else:
         # np.matmul does not use BLAS for a column times a row.
@@ -219,12 +224,13 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
 def _thin_product(a: NDArray, b: NDArray) -> NDArray:
     """Return the product of two matrices with few terms in each sum, some rows at a time.
 
-    It takes as long as writing the result. BLAS shares it with threads that take longer to wake up (1 ms instead of 0.2
-    ms on two cores), unless it is small.
+    It takes as long as writing the result, which BLAS does by columns through all rows: three times as long where these
+    lie in more pages than the CPU keeps the addresses of. Large products it shares with threads that take longer to
+    wake up than such a product takes.
     """
     (m, k), n = a.shape, b.shape[1]
-    rows = max(_FEWEST_ROWS, _UNSHARED // (n * k))
     out = np.empty((m, n), np.result_type(a, b))
+    rows = max(_FEWEST_ROWS, _PIECE_BYTES // (n * out.itemsize))
     whole = m - m % rows
     if k > 1:
         np.matmul(a[:whole].reshape(-1, rows, k), b, out=out[:whole].reshape(-1, rows, n))
