@@ -210,12 +210,11 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
                 return done
     if _pinned.get() is not None:
         a, b = aligned(a), aligned(b)
-    if is_thin:
-        out = _thin_product(a, b)
+    if a.ndim == b.ndim == 2 and a.shape[1] == 1 == b.shape[0]:
+        # A column times a row: BLAS would clear the result first, and np.matmul is slow at it.
+        out = np.einsum("i,j->ij", a[:, 0], b[0])
     else:
-        # np.matmul does not use BLAS for a column times a row.
-        is_outer = a.ndim == b.ndim == 2 and a.shape[1] == 1 == b.shape[0]
-        out = np.dot(a, b) if is_outer else np.matmul(a, b)
+        out = _thin_product(a, b) if is_thin else np.matmul(a, b)
     if bias is not None:
         out += bias
     return out
@@ -232,13 +231,9 @@ def _thin_product(a: NDArray, b: NDArray) -> NDArray:
     out = np.empty((m, n), np.result_type(a, b))
     rows = max(_FEWEST_ROWS, _PIECE_BYTES // (n * out.itemsize))
     whole = m - m % rows
-    if k > 1:
-        np.matmul(a[:whole].reshape(-1, rows, k), b, out=out[:whole].reshape(-1, rows, n))
-    else:  # As above.
-        for first in range(0, whole, rows):
-            np.dot(a[first : first + rows], b, out=out[first : first + rows])
+    np.matmul(a[:whole].reshape(-1, rows, k), b, out=out[:whole].reshape(-1, rows, n))
     if whole < m:
-        (np.dot if k == 1 else np.matmul)(a[whole:], b, out=out[whole:])
+        np.matmul(a[whole:], b, out=out[whole:])
     return out
 
 

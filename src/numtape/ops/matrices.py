@@ -20,9 +20,8 @@ from .products import flat, moved_axis
 from .samples import rejected, sample, values
 from .shapes import as_arrays, shape_of
 
-#: From so many products on BLAS makes them faster than a product that broadcasts.
+#: From so many products on a kernel is faster than a product that broadcasts.
 _LEAST_OUTER = 2**14
-_OUTER_BLOCK = 2**15
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -46,12 +45,7 @@ def _outer(column: Array, row: Array) -> Array:
     is_float = is_plain and column.dtype == row.dtype and row.dtype.char in "fd"
     if not is_float or column.size * row.size < _LEAST_OUTER:
         return column[..., None] * row
-    out = np.empty((column.size, row.size), row.dtype)
-    # np.dot clears what it writes to; so many rows at once are still in the cache then.
-    step = max(_OUTER_BLOCK // row.size, 1)
-    for i in range(0, column.size, step):
-        np.dot(column[i : i + step, None], row[None], out=out[i : i + step])
-    return out
+    return providers.matmul(column[:, None], row[None])
 
 
 def _scaled(g: Array, vector: Array) -> Array:
