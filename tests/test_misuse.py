@@ -825,12 +825,12 @@ def tensor_of_a_complex_dtype():
     nt.zeros(2, dtype="complex128")
 
 
-@misuse(errors.DtypeError, "dtype: complex128" + COMPLEX)
+@misuse(errors.DtypeError, "mul: operand 'b' has dtype complex128, which" + COMPLEX)
 def complex_operand():
     nt.ones(2) * 1j
 
 
-@misuse(errors.DtypeError, "dtype: complex128" + COMPLEX)
+@misuse(errors.DtypeError, "exp: operand 'x' has dtype complex128, which" + COMPLEX)
 def complex_array_operand():
     nt.exp(np.ones(2, complex))
 
@@ -2224,37 +2224,37 @@ def none_to_a_reduction():
     nt.sum(None)
 
 
-@misuse(errors.OperandError, "mul: an operand of type str is no tensor, array or number.")
+@misuse(errors.OperandError, "mul: operand 'b' is of type str; it must be a tensor, an array or a number.")
 def text_as_an_operand():
     nt.mul(nt.ones(2), "2")
 
 
-@misuse(errors.OperandError, "exp: an operand of type str is no tensor, array or number.")
+@misuse(errors.OperandError, "exp: operand 'x' is of type str; it must be a tensor, an array or a number.")
 def text_to_a_function():
     nt.exp("text")
 
 
-@misuse(errors.OperandError, "add: an operand of type object is no tensor, array or number.")
+@misuse(errors.OperandError, "add: operand 'b' is of type object; it must be a tensor, an array or a number.")
 def object_as_an_operand():
     nt.add(nt.ones(2), object())
 
 
-@misuse(errors.OperandError, "add: an operand of type dict is no tensor, array or number.")
+@misuse(errors.OperandError, "add: operand 'b' is of type dict; it must be a tensor, an array or a number.")
 def dict_as_an_operand():
     nt.add(nt.ones(2), {"a": 1})
 
 
-@misuse(errors.OperandError, "less: an operand of type str is no tensor, array or number.")
+@misuse(errors.OperandError, "less: operand 'b' is of type str; it must be a tensor, an array or a number.")
 def comparing_with_text():
     return nt.less(nt.ones(2), "a")
 
 
-@misuse(errors.OperandError, "matmul: an operand of type str is no tensor, array or number.")
+@misuse(errors.OperandError, "matmul: operand 'b' is of type str; it must be a tensor, an array or a number.")
 def matmul_with_text():
     nt.matmul(nt.ones(2), "a")
 
 
-@misuse(errors.OperandError, "sum: an operand of type str is no tensor, array or number.")
+@misuse(errors.OperandError, "sum: operand 'x' is of type str; it must be a tensor, an array or a number.")
 def sum_of_text():
     nt.sum("text")
 

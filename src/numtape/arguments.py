@@ -13,12 +13,13 @@ from .core.context import State, call_in, current, inside, peek
 from .core.delivery import PASSED_ON, own_array
 from .core.gradients import as_tensor, link_of
 from .core.graph import Graph, begins_tracked, graph_of, is_moving
-from .core.record import Record, describe_site, next_index, note
+from .core.record import Record, describe_site, next_index, note, warn_user
 from .core.tape import RecordingTape
 from .core.value import LEAF, Extras, Lifted, Value, array_of, single_array, wrap
 from .core.write import version_of
 from .dtypes import float64, is_float, plain_array
 from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError
+from .exits import is_unnoticed
 from .ops.casting import alias, clone
 from .tensors import Tensor
 
@@ -201,6 +202,11 @@ def _check_float(dtype: Any, place: _Place) -> None:
             f"{_described(place)} has dtype {dtype}, but numtape computes with real numbers; pass real and imaginary "
             "parts as two arguments."
         )
+    if dtype.names is not None:
+        raise DtypeError(
+            f"{_described(place)} has the fields {', '.join(dtype.names)}, which numtape does not know; pass them as a "
+            "dict of arrays."
+        )
     if not is_float(dtype):
         raise DtypeError(f"{_described(place)} has dtype {dtype}, which has no derivative; use astype(float).")
 
@@ -375,7 +381,8 @@ def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any]
     """Raise if an output is a constant, and a tracked tensor left the tape inside of the function.
 
     A tensor made after item() or numpy() is a constant by the user's will; but float() is also what ``math.sin(x)`` and
-    ``array[0] = x`` call, and a result that is no tensor at all was computed beside the tape.
+    ``array[0] = x`` call, and a result that is no tensor at all was computed beside the tape. If the output is
+    connected all the same, and nobody wrote ``float``, warn: what left may have a part in it.
     """
     if last_exit is None:
         return
@@ -390,6 +397,12 @@ def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any]
             f"{name}: {title(function)} returned a constant{place}, and a tracked tensor left the tape by {how} at "
             f"{describe_site(code, lasti)}, so its gradient would be lost. Use nt functions instead of math, nt.stack "
             f"instead of filling an array, and {repair} if a constant is meant."
+        )
+    if how == "float()" and is_unnoticed(code, lasti):
+        warn_user(
+            f"{name}: in {title(function)}, a tracked tensor became a number at {describe_site(code, lasti)}; if the "
+            "result depends on that number, a part of its derivative is lost. Use nt functions instead of math, "
+            "nt.stack instead of filling an array, and item() if a number is meant."
         )
 
 

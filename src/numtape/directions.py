@@ -56,17 +56,19 @@ def all_moved(name: str, kind: str, given: Any, structure: Any, like: Sequence[A
     """
     given = _with_arrays(name, kind, structure, given)
     leaves = tree.leaves(given)
-    if len(leaves) != len(like):
-        whose = "outputs" if kind == "cotangent" else "arguments"
-        each = whose.removesuffix("s")
+    whose = "outputs" if kind == "cotangent" else "arguments"
+    each = whose.removesuffix("s")
+    is_flat = all(map(tree.is_leaf, structure if isinstance(structure, tuple) else (structure,)))
+    if is_flat and len(leaves) != len(like):
         raise ArgumentError(
             f"{name}: {owner} has {len(like)} {whose}, but {len(leaves)} {kind}s were given; give one for each {each}."
         )
     try:
         leaves = tree.leaves_like(structure, given)
     except ArgumentError as error:
-        whose = "outputs" if kind == "cotangent" else "arguments"
-        raise ArgumentError(f"{name}: the {kind}s have another structure than the {whose}; {error}") from error
+        raise ArgumentError(
+            f"{name}: the {kind}s have another structure than the {whose} of {owner}; {error}"
+        ) from error
 
     def title(number: int) -> str:
         place = tree.paths(structure)[number] or "[0]"

@@ -1,5 +1,6 @@
 """Notice where a tracked tensor becomes a plain number or array: its part in derivatives would be lost unnoticed."""
 
+from types import CodeType
 from typing import NoReturn
 
 from .core.context import current
@@ -8,6 +9,29 @@ from .errors import NotDifferentiableError
 
 #: The conversion that nothing but a user's own call makes: it says that a plain number is meant.
 ON_PURPOSE = "item()"
+
+
+#: Functions of one number that are called to look at it, not to compute with it.
+_LOOKS = ("float", "isnan", "isinf", "isfinite", "isclose")
+
+
+def is_unnoticed(code: CodeType, lasti: int) -> bool:
+    """Say whether a conversion by ``float()`` was hardly meant: to fill an array, or to call a function of numbers."""
+    import dis  # Rarely needed, and slow to import.
+    import itertools
+    import linecache
+
+    operation = dis.opname[code.co_code[lasti]]
+    if operation == "STORE_SUBSCR":  # array[0] = x
+        return True
+    if not operation.startswith("CALL"):
+        return False
+    line, _, column, _ = next(itertools.islice(code.co_positions(), lasti // 2, None))
+    if line is None or column is None:
+        return False
+    text = linecache.getline(code.co_filename, line).encode()[column:].decode(errors="replace")
+    called = text.partition("(")[0].rpartition(".")[2].strip()
+    return called.isidentifier() and called not in _LOOKS
 
 
 class noted_exits:

@@ -88,7 +88,10 @@ class TapeDerivatives(Recording):
         if isinstance(source, Value):
             tangents = [tangent]
         elif isinstance(source, dict) and isinstance(tangent, dict):
-            tangents = tree.leaves_like(source, tangent)
+            try:
+                tangents = tree.leaves_like(source, tangent)
+            except ArgumentError as error:
+                raise ArgumentError(f"{name}: the tangents have another structure than the sources; {error}") from error
         elif isinstance(tangent, Iterable) and not isinstance(tangent, dict):
             tangents = list(tangent)
         else:

@@ -490,3 +490,18 @@ def test_constants_that_the_program_holds_are_none_of_a_graphs():
     losses = [(w + tensor + array + array[::-1]).sum() for _ in range(5)]
     assert profiler.detect_leaks().nbytes == 0
     del losses
+
+
+def test_records_that_link_arrays_of_the_program_are_looked_at():
+    w = leaf()
+    target = np.zeros(w.shape, np.float32)
+    with GradientMemoryProfiler() as profiler:
+        total = 0.0
+        for _ in range(4):
+            total = total + nt.mse_loss(w * 1.0, target)  # Over arrays.
+    assert only_leak(profiler).total.startswith(f"{HERE}:{line_of('# Over arrays.')}")
+    labels = np.array([0, 1])
+    with GradientMemoryProfiler() as profiler:
+        loss = nt.cross_entropy_loss(nt.reshape(w, 2, -1), labels)
+        assert profiler.detect_leaks().num_suspicious == 1
+    del loss

@@ -167,3 +167,21 @@ def test_what_unique_tells_besides_does_not_hold_the_graph():
     gc.collect()
     assert alive() is None
     assert origin_of(places) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("x\u00b2", "x2"), ("x\u2081", "x1"), ("\u00b5", "\u03bc"), ("a b.c", "a_b_c"), ("\u00b2", "p2"), ("1a", "p1a")],
+)
+def test_names_that_are_no_identifiers_are_changed(name, written):
+    x = nt.tensor([1.0, 2.0], requires_grad=True, name=name)
+    source = to_numpy_source(nt.sin(x).sum())
+    _, gradients = source.load()["gradient"](np.array([0.5, 1.0]))
+    np.testing.assert_allclose(gradients[written], np.cos([0.5, 1.0]))
+
+
+def test_names_that_python_reads_as_one_stay_apart():
+    x, y = (nt.tensor([value], requires_grad=True, name=name) for name, value in (("\ufb01", 1.0), ("fi", 2.0)))
+    source = to_numpy_source((x * x * y).sum())
+    _, gradients = source.load()["gradient"](np.array([3.0]), np.array([5.0]))
+    assert [g.tolist() for g in gradients.values()] == [[30.0], [9.0]]

@@ -570,7 +570,7 @@ def test_operators_are_not_computed_with(compute):
 def test_a_sparse_matrix_in_numpys_product_leads_to_linear_operator():
     raises(
         OperandError,
-        "matmul: an operand of type csr_array is no tensor, array or number. Use "
+        "matmul: operand 'a' is of type csr_array; it must be a tensor, an array or a number. Use "
         "numtape.interop.scipy.linear_operator(A) @ x.",
         lambda: np.dot(SPARSE, nt.tensor(np.ones(4), requires_grad=True)),
     )

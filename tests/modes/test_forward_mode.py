@@ -140,13 +140,14 @@ def test_another_structure_of_tangents_is_named():
     with pytest.raises(ArgumentError) as caught:
         nt.jvp(lambda p: p["a"], primals, {"a": np.ones(1), "c": np.ones(1)})
     assert str(caught.value) == (
-        "jvp: the tangents have another structure than the arguments; tree: a dict of 'a', 'b' is wanted, not one of "
-        "'a', 'c'."
+        "jvp: the tangents have another structure than the arguments of <lambda>; tree: a dict of 'a', 'b' is wanted, "
+        "not one of 'a', 'c'."
     )
     with pytest.raises(ArgumentError) as caught:
         nt.jvp(lambda p: p["a"], primals, [np.ones(1), np.ones(1)])
     assert str(caught.value) == (
-        "jvp: the tangents have another structure than the arguments; tree: a dict of 'a', 'b' is wanted, not list."
+        "jvp: the tangents have another structure than the arguments of <lambda>; tree: a dict of 'a', 'b' is wanted, "
+        "not list."
     )
 
 

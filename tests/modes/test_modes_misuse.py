@@ -368,3 +368,74 @@ def test_source_and_target_in_each_others_place(method, order):
     assert str(caught.value) == (
         f"{method}: the source was computed from the target, and not the other way round; the order is {method}{order}."
     )
+
+
+def test_a_missing_key_of_tangents_is_named():
+    def product(p):
+        return p["w"] * p["b"]
+
+    w = np.ones(2)
+    with pytest.raises(ArgumentError) as caught:
+        nt.jvp(product, {"w": w, "b": w}, {"w": w})
+    assert str(caught.value) == (
+        "jvp: the tangents have another structure than the arguments of product; tree: a dict of 'w', 'b' is wanted, "
+        "not one of 'w'."
+    )
+    tape = nt.GradientTape()
+    x, z = tape.watch(nt.ones(2), nt.ones(2))
+    with pytest.raises(ArgumentError) as caught:
+        tape.forward_gradient({"a": x, "b": z}, x * z, {"a": nt.ones(2)})
+    assert str(caught.value) == (
+        "forward_gradient: the tangents have another structure than the sources; tree: a dict of 'a', 'b' is wanted, "
+        "not one of 'a'."
+    )
+
+
+def test_arrays_with_fields_are_named():
+    with pytest.raises(DtypeError) as caught:
+        nt.jacobian(lambda x: x)(np.zeros(2, [("a", "f8"), ("b", "f8")]))
+    assert str(caught.value) == (
+        "jacobian: argument 0 has the fields a, b, which numtape does not know; pass them as a dict of arrays."
+    )
+
+
+def filled(x):
+    out = np.empty(2)
+    out[0] = x[0].item()
+    out[1] = x[1] * 2.0
+    return x * out
+
+
+UNNOTICED = {
+    "an array that is filled": filled,
+    "a function of math": lambda x: x * math.exp(x[0]),
+    "an array of numbers": lambda x: x + np.fromiter((part for part in x), float),
+}
+
+
+@pytest.mark.parametrize("function", UNNOTICED.values(), ids=UNNOTICED)
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f: nt.grad(lambda x: f(x).sum())(np.ones(2)),
+        lambda f: nt.jacobian(f)(np.ones(2)),
+        lambda f: nt.jvp(f, np.ones(2), np.ones(2)),
+        lambda f: nt.vjp(f, np.ones(2))[1](np.ones(2)),
+        lambda f: nt.hessian(lambda x: f(x).sum())(np.ones(2)),
+    ],
+    ids=["grad", "jacobian", "jvp", "vjp", "hessian"],
+)
+def test_numbers_that_nobody_asked_for_are_named_where_the_rest_is_connected(function, transform):
+    with pytest.warns(
+        UserWarning, match="a tracked tensor became a number at .*; if the result depends on that number"
+    ):
+        transform(function)
+
+
+def test_numbers_that_are_asked_for_are_no_matter():
+    def looked_at(x):
+        assert not math.isnan(x[0]) and math.isfinite(float(x[0]))
+        "%.2f" % x[0], f"{x[0]:.2f}", str(x[0])
+        return x * x[0].item() + float(x[1])
+
+    assert nt.jacobian(looked_at)(np.ones(2)).tolist() == [[1.0, 0.0], [0.0, 1.0]]

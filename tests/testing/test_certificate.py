@@ -566,3 +566,9 @@ def test_a_check_changes_nothing():
 def test_a_seed_is_an_integer(seed):
     with pytest.raises(nt.errors.ArgumentError, match=r"check_gradients: seed is .*; it must be an integer"):
         nt.check_gradients(lambda x: x.sum(), np.ones(2), seed=seed)
+
+
+def test_functions_of_a_tape_may_ask_it_for_gradients():
+    tape = nt.GradientTape(persistent=True)
+    x = tape.watch(nt.tensor([1.0, 2.0], dtype="float64"))
+    assert NumericalChecker().check_gradient(tape, x, lambda tape, x: tape.gradient((x**3).sum(), x).sum()).is_valid

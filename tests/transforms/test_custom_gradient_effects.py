@@ -80,3 +80,42 @@ def test_running_statistics_move_once():
     normed(x).sum().backward()
     assert norm.num_batches_tracked.item() == 1
     np.testing.assert_allclose(norm.running_mean.numpy(), [0.2, 0.35], rtol=1e-6)
+
+
+def test_a_second_run_that_differs_a_little_is_named():
+    rng = np.random.default_rng(0)
+
+    @custom_gradient
+    def scaled(x):
+        factor = 1.0 + 0.008 * rng.random()
+        return x * factor, lambda g: g * factor
+
+    with pytest.raises(nt.errors.GradientError, match="scaled: a second run on the same arguments gave another value"):
+        nt.grad(lambda x: scaled(x).sum())(np.ones(1))
+
+
+def test_what_changed_before_the_derivative_is_named():
+    state = {"factor": 1.0}
+
+    @custom_gradient
+    def annealed(x):
+        factor = state["factor"]
+        return x * factor, lambda g: g * factor
+
+    x = nt.tensor([1.0], requires_grad=True)
+    y = annealed(x)
+    state["factor"] = 10.0
+    with pytest.raises(nt.errors.GradientError, match="annealed: a second run on the same arguments gave another"):
+        y.sum().backward()
+    assert x.grad is None
+    state["factor"] = 1.0
+    y.sum().backward()
+    assert x.grad.tolist() == [1.0]
+
+
+def test_members_of_a_batch_are_told_apart():
+    square = custom_gradient(lambda x: (x * x, lambda g: g * 2.0 * x))
+    outer = custom_gradient(lambda x: (nt.exp(x), lambda g: square(g) / g * nt.exp(x)))
+    # Its pull function calls another one with each member of a batch of cotangents.
+    x = np.array([0.5, 1.0, 2.0])
+    np.testing.assert_allclose(nt.jacobian(lambda x: outer(x) * 3.0, mode="reverse")(x).diagonal(), 3.0 * np.exp(x))

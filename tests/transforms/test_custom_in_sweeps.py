@@ -47,3 +47,45 @@ def test_sweeps_go_on_with_arrays_behind_a_rule_that_returns_tensors(scaled, oth
         np.testing.assert_allclose(nt.jacobian(lambda x: other(scaled(x)), mode=mode)(X), after, atol=1e-12)
     np.testing.assert_allclose(nt.grad(lambda x: scaled(other(x)).sum())(X), before.sum(0), atol=1e-12)
     np.testing.assert_allclose(nt.jvp(lambda x: other(scaled(x)), X, X)[1], after @ X, atol=1e-12)
+
+
+@nt.custom_gradient
+def by_arrays(x):
+    """The right value and pull function, but a part of the latter is computed beside the tape."""
+    w = np.exp(-(x.numpy() ** 2))
+    return nt.exp(-x * x).sum(), lambda g: g * (-2.0 * x) * w
+
+
+SECOND = {
+    "jacobian of jacobian": lambda: nt.jacobian(nt.jacobian(by_arrays))(X),
+    "forward over forward": lambda: nt.jvp(lambda x: nt.jvp(by_arrays, x, X)[1], X, X),
+    "reverse over forward": lambda: nt.grad(lambda x: nt.jvp(by_arrays, x, X)[1])(X),
+    "forward over reverse": lambda: nt.hvp(by_arrays, X, X),
+    "series": lambda: nt.derivatives(lambda t: by_arrays(t * X), 1.0, 2),
+    "a tensor's": lambda: nt.jvp(by_arrays, nt.tensor(X, requires_grad=True), nt.tensor(X))[1].backward(),
+}
+
+
+@pytest.mark.parametrize("second", SECOND.values(), ids=SECOND)
+def test_what_leaves_the_tape_raises_in_second_derivatives_of_every_nesting(second):
+    np.testing.assert_allclose(nt.jvp(by_arrays, X, X)[1], nt.grad(by_arrays)(X) @ X)
+    with pytest.raises(nt.errors.NotDifferentiableError, match=r"left the tape by numpy\(\)"):
+        second()
+
+
+BENT = {
+    "clips beyond what comes": lambda g: nt.clip(g, -2000.0, 2000.0),
+    "drops what is small": lambda g: nt.where(abs(g) < 1e-7, 0.0, g),
+    "an absolute value": abs,
+}
+
+
+@pytest.mark.parametrize("pull", BENT.values(), ids=BENT)
+def test_rules_that_bend_far_from_1_are_not_transposed(pull):
+    rule = nt.custom_gradient(lambda x: (x, pull))
+    op = nt.custom_op(vjp={"x": pull}, structure="elementwise", check=False)(lambda x, /: x.copy())
+    for function in (rule, op):
+        with pytest.raises(nt.errors.NotDifferentiableError, match="is not linear, so that it has no transpose"):
+            nt.jvp(function, X, X)
+        with pytest.raises(nt.errors.NotDifferentiableError, match="is not linear"):
+            nt.jacobian(function, mode="forward")(X)

@@ -319,3 +319,54 @@ def test_a_walk_that_was_given_up_is_not_taken_for_the_least(program, monkeypatc
             run(program, share * plain, "block")
     assert found
     assert all(outcome.is_whole for outcome in found)
+
+
+CONSTANTS = {
+    "noise": lambda h: nt.gelu(h @ WEIGHTS[0]) + nt.randn(64, 32, rng=1),
+    "numpy": lambda h: nt.gelu(h @ WEIGHTS[0]) * (np.arange(2048).reshape(64, 32) % 3 > 0).astype(np.float32),
+    "eye": lambda h: nt.gelu(h @ WEIGHTS[0]) + nt.eye(64, 32),
+}
+
+
+@pytest.mark.parametrize("layer", CONSTANTS.values(), ids=CONSTANTS)
+@pytest.mark.parametrize("strategy", ["auto", "full"])
+def test_constants_of_every_layer_find_room(layer, strategy):
+    def program():
+        h = X
+        for _ in range(6):
+            h = nt.tanh(layer(h))
+        return (h**2).mean()
+
+    plain, most = run(program)
+    with pytest.raises(nt.errors.MemoryBudgetError) as caught:
+        run(program, 20_000, strategy)
+    least = float(re.search(r"take ([\d.]+) MB", str(caught.value))[1]) * 2**20
+    assert least < 0.7 * most
+    for budget in np.linspace(least, most, 12):
+        found, peak = run(program, budget, strategy)
+        assert peak <= 1.05 * budget
+        for a, b in zip(found, plain, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_named_where_the_program_holds_values_on_the_way_is_enough():
+    def program():
+        kept, h = [], X @ WEIGHTS[0]
+        for i in range(12):
+            h = nt.tanh(nt.gelu(h) * 1.1)
+            if i % 3 == 0:
+                kept.append(h)
+        return sum((k**2).mean() for k in kept)
+
+    _, most = run(program)
+    refused, accepted = [], []
+    for budget in np.linspace(0.2, 0.6, 12) * most:
+        try:
+            run(program, budget)
+            accepted.append(budget)
+        except nt.errors.MemoryBudgetError as error:
+            refused.append((budget, error))
+    budget, error = refused[-1]
+    named = float(re.search(r"takes? ([\d.]+) MB", str(error))[1]) * 2**20
+    assert budget < named < 1.15 * min(accepted)
+    run(program, named)

@@ -200,3 +200,16 @@ def test_gradients_of_leaves_do_not_count_for_later_steps_inside_of_the_block(la
         with nt.GradientTape(checkpoint=nt.CheckpointConfig(memory_budget_mb=2_000 / 2**20)):
             for _ in range(3):
                 (layer(x) ** 2).mean().backward()
+
+
+def test_looking_for_nan_warns_of_no_backward():
+    weights = [nt.randn(32, 32, rng=i, requires_grad=True) for i in range(8)]
+    x = nt.randn(64, 32, rng=9)
+    with nt.GradientTape(checkpoint=nt.CheckpointConfig("auto", memory_budget_mb=0.055)) as tape:
+        h = x
+        for weight in weights:
+            h = nt.gelu(h @ weight)
+        loss = (h**2).mean()
+        del h
+    assert not nt.explain_nan(loss)  # Warnings are errors here.
+    tape.backward(loss)

@@ -170,3 +170,51 @@ def test_a_wrong_rule_is_caught_in_the_midst_of_rounding(forward, factor):
         op = nt.custom_op(vjp={"x": lambda g, x: factor * g * 2.0 * x})(lambda x, /: forward(x))
         with pytest.raises(GradientError, match="Correct the rule"):
             list(map(nt.grad(lambda x, op=op: op(x).sum()), row))
+
+
+@pytest.mark.parametrize("make", [list, tuple, np.array, lambda w: {"w": w}], ids=["list", "tuple", "array", "dict"])
+def test_rules_are_checked_anew_for_other_parameters_that_cannot_be_hashed(make):
+    @nt.custom_op(vjp={"x": lambda g: g * 1.0})  # It ignores w.
+    def scaled(x, /, *, w):
+        return x * np.asarray(w["w"] if isinstance(w, dict) else w)
+
+    assert nt.grad(lambda x: scaled(x, w=make([1.0, 1.0, 1.0])).sum())(X).tolist() == [1.0, 1.0, 1.0]
+    with pytest.raises(GradientError, match="scaled: the vjp rule of argument 'x'"):
+        nt.grad(lambda x: scaled(x, w=make([3.0, 3.0, 3.0])).sum())(X)
+
+
+def test_a_function_that_is_not_linear_as_declared_is_named():
+    message = (
+        "square: linear names 'x', but -2 times that operand does not give -2 times the output (on sample 0). Leave it "
+        "out of linear."
+    )
+    rules = {"x": lambda g, x: g * 2.0 * x}
+
+    def square(x, /):
+        return x * x
+
+    with pytest.raises(GradientError) as caught:
+        nt.custom_op(vjp=rules, linear=("x",), samples=[(X,)])(square)
+    assert str(caught.value) == message
+    with pytest.raises(GradientError, match="linear names 'x'"):
+        nt.derivatives(nt.custom_op(vjp=rules, linear=("x",))(square), 2.0, 2)
+    halved = nt.custom_op(vjp={"x": lambda g: g * 0.5}, linear=("x",), samples=[(X,)])(lambda x, /: x * 0.5)
+    np.testing.assert_allclose(nt.derivatives(lambda x: halved(x * x), 2.0, 2), [2.0, 2.0, 1.0])
+
+
+def test_operands_that_are_none_are_named_by_the_op():
+    @nt.custom_op(vjp={"x": lambda g, y: g * y, "y": lambda g, x: g * x})
+    def product(x, y, /):
+        return x * y
+
+    for operand, told in (
+        ("ab", "product: operand 'y' is of type str; it must be a tensor, an array or a number."),
+        ({"a": 1}, "product: operand 'y' is of type dict; it must be a tensor, an array or a number."),
+        (
+            1j * X,
+            "product: operand 'y' has dtype complex128, which is not supported, since numtape computes with real ",
+        ),
+    ):
+        with pytest.raises(nt.errors.NumtapeError) as caught:
+            product(nt.tensor(X), operand)
+        assert str(caught.value).startswith(told)

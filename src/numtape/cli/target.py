@@ -122,10 +122,9 @@ def _evaluated(expression: str, module: ModuleType) -> tuple[Any, ...]:
     """Return the arguments that an expression stands for; np, nt and the module's own names are known in it."""
     # The package's name, without an import of what lies above this layer.
     package = importlib.import_module(__name__.partition(".")[0])
+    listed = expression.strip().removesuffix(",")  # With which one argument may be written.
     try:
-        return tuple(
-            eval(f"({expression},)" if expression.strip() else "()", {**vars(module), "np": np, "nt": package})
-        )
+        return tuple(eval(f"({listed},)" if listed else "()", {**vars(module), "np": np, "nt": package}))
     except Exception as error:
         raise UsageError(
             f"--args {expression!r} cannot be evaluated: {type(error).__name__}: {error}. It is a Python expression "

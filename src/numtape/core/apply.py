@@ -140,8 +140,8 @@ def as_operand(op: Op, operand: Any, position: int = 0, beside: Sequence[Any] = 
         return plain_array(f"{op.name}: an operand", operand)
     if type(operand) in _NUMBERS or isinstance(operand, np.generic):
         return operand
+    name = f"{op.arguments[0]}[{position}]" if op.is_variadic else op.arguments[position]
     if operand is None:
-        name = f"{op.arguments[0]}[{position}]" if op.is_variadic else op.arguments[position]
         raise OperandError(f"{op.name}: operand {name!r} is None; it must be a tensor, an array or a number.")
     try:
         array = array_beside(operand, beside)
@@ -152,7 +152,8 @@ def as_operand(op: Op, operand: Any, position: int = 0, beside: Sequence[Any] = 
     if array.dtype.kind not in "biufcV":
         hint = " Use numtape.interop.scipy.linear_operator(A) @ x." if hasattr(operand, "tocsr") else ""
         raise OperandError(
-            f"{op.name}: an operand of type {type(operand).__name__} is no tensor, array or number.{hint}"
+            f"{op.name}: operand {name!r} is of type {type(operand).__name__}; it must be a tensor, an array or a "
+            f"number.{hint}"
         )
     return array
 

@@ -10,6 +10,7 @@ from ..dtypes import FLOAT_DTYPES, HALF_DTYPES, check_supported, float32, promot
 from ..errors import (
     ArgumentError,
     AxisError,
+    DtypeError,
     LinearAlgebraError,
     NumtapeError,
     OperandError,
@@ -29,11 +30,15 @@ def compute(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run the forward on arrays: promote, widen halves, call, round back. Shared with `recompute`."""
     promoted = range(len(arrays)) if op.is_variadic and op.promoted else op.promoted
     dtype = _common_dtype(arrays, promoted)
-    if dtype is not None and dtype not in FLOAT_DTYPES:
-        check_supported(dtype)
     target: Dtype | None = None
-    if dtype is None or (op.facts.to_float and dtype not in FLOAT_DTYPES) or dtype in HALF_DTYPES:
-        arrays, target = _cast(op, arrays, promoted)
+    if dtype is None or dtype not in FLOAT_DTYPES or dtype in HALF_DTYPES:
+        try:
+            if dtype is not None:
+                check_supported(dtype)
+            if dtype is None or op.facts.to_float or dtype in HALF_DTYPES:
+                arrays, target = _cast(op, arrays, promoted)
+        except DtypeError as error:
+            raise _explain_dtype(op, arrays, error) from None
     try:
         if op.is_variadic:
             out = op.forward(tuple(arrays), **params)
@@ -100,6 +105,21 @@ def _cast(op: Op, arrays: Sequence[Any], promoted: Sequence[int]) -> tuple[list[
     return arrays, target if target is not working else None
 
 
+def _explain_dtype(op: Op, arrays: Sequence[Any], error: DtypeError) -> DtypeError:
+    """Name the op, and its operand, in an error about a dtype."""
+    for name, array in zip(_names(op, arrays), arrays, strict=False):
+        dtype = np.asarray(array).dtype if isinstance(array, complex) else getattr(array, "dtype", None)
+        if dtype is not None and dtype not in FLOAT_DTYPES and dtype.kind not in "biu":
+            told = str(error).removeprefix("dtype: ").replace(" is not supported", ", which is not supported", 1)
+            return DtypeError(f"{op.name}: operand {name!r} has dtype {told}")
+    return error
+
+
+def _names(op: Op, arrays: Sequence[Any]) -> Sequence[str]:
+    """Return what messages call the operands of an op."""
+    return [f"{op.arguments[0]}[{i}]" for i in range(len(arrays))] if op.is_variadic else op.arguments
+
+
 def _finish(out: Any, target: Dtype | None) -> Any:
     """Make an array of NumPy's scalars, and round float32 results of half operands."""
     out = _asarray(out)
@@ -108,9 +128,10 @@ def _finish(out: Any, target: Dtype | None) -> Any:
 
 def explain(op: Op, arrays: Sequence[Any], error: Exception) -> Exception:
     """Turn an error of the forward into one that names the op, the shapes and what to do."""
-    names = [f"{op.arguments[0]}[{i}]" for i in range(len(arrays))] if op.is_variadic else op.arguments
     shapes = " and ".join(
-        f"{name} has shape {np.shape(array)}" for name, array in zip(names, arrays, strict=False) if array is not None
+        f"{name} has shape {np.shape(array)}"
+        for name, array in zip(_names(op, arrays), arrays, strict=False)
+        if array is not None
     )
     if isinstance(error, np.exceptions.AxisError):
         return AxisError(f"{op.name}: {error}; {shapes}.")

@@ -327,7 +327,8 @@ def by_cut(path: Path, cut: Cut, sweeper: Sweeper) -> Blocks:
     if not all(map(_is_linear_backward, records)):
         bent = next(record for record in records if not _is_linear_backward(record))
         raise NotDifferentiableError(
-            f"{bent.op.name}: a mixed sweep multiplies by its pull function, which may not be linear; use reverse mode."
+            f"{bent.op.name}: a mixed sweep multiplies by its pull function, which may not be linear; use reverse "
+            "mode, or declare it by nt.custom_op with is_linear_backward=True if it is."
         )
     graph_before = records[::-1], path.graph[1]
     # What is too small in one half may have been made large by the other: then unit vectors must be larger.

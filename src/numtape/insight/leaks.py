@@ -237,7 +237,11 @@ def running_total(records: Sequence[Record]) -> tuple[Instruction, int] | None:
     for record in records:
         if isinstance(record.shape, list) or record.nbytes != record.dtype.itemsize:
             continue
-        before = [link for link in record.inputs if link in chains and _line(link, lines) == _line(record, lines)]
+        before = [
+            link
+            for link in record.inputs
+            if type(link) is Record and link in chains and _line(link, lines) == _line(record, lines)
+        ]
         longest = max(before, key=lambda link: chains[link][0], default=None)
         chains[record] = (1 + chains[longest][0] if longest is not None else 1, longest)
     if not chains:

@@ -181,6 +181,7 @@ class ReplayReader(Reader):
     def __init__(self, records: Sequence[Record], known: Made) -> None:
         """Prepare to read the operands and outputs of `records`, newest first."""
         super().__init__(None, records)
+        self.warns = False  # Nobody runs a backward here.
         self._replay: Replay | None = None
         if any(record.cell is FREED for record in records):
             self._replay = Replay(records[::-1], known, keeps_all=True)

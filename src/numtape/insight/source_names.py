@@ -5,6 +5,7 @@ import keyword
 import linecache
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
 from types import CodeType
 
@@ -25,8 +26,11 @@ class Names:
 
     def fresh(self, wish: str) -> str:
         """Return an identifier like `wish` that is not in use."""
-        wish = re.sub(r"\W+", "_", wish) or "x"
-        if wish[0].isdigit():
+        # As Python reads identifiers, which are not all that is a word: a subscript is none.
+        wish = unicodedata.normalize("NFKC", wish)
+        wish = "".join(letter if f"x{letter}".isidentifier() else " " for letter in wish)
+        wish = re.sub(r"\s+", "_", wish) or "x"
+        if not wish.isidentifier():
             wish = f"p{wish}"
         name, number = wish, 1
         while name in self._taken:

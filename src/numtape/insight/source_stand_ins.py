@@ -11,7 +11,7 @@ import numpy as np
 
 from .._typing import Dtype, NDArray
 from ..kernels import convolution as kernels
-from ..kernels import halves, provided_convolution, providers
+from ..kernels import halves, provided_convolution, providers, random
 from ..kernels.convolution import Ints, Pairs
 
 
@@ -77,4 +77,5 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     provided_convolution.conv: convolve,
     provided_convolution.conv_input: convolve_input,
     provided_convolution.conv_weight: convolve_weight,
+    random.chances: random.fresh_chances,
 }

@@ -212,7 +212,7 @@ def matmul(a: NDArray, b: NDArray, bias: NDArray | None = None, dtype: Dtype | N
         a, b = aligned(a), aligned(b)
     if a.ndim == b.ndim == 2 and a.shape[1] == 1 == b.shape[0]:
         # A column times a row: BLAS would clear the result first, and np.matmul is slow at it.
-        out = np.einsum("i,j->ij", a[:, 0], b[0])
+        out: NDArray = np.einsum("i,j->ij", a[:, 0], b[0])
     else:
         out = _thin_product(a, b) if is_thin else np.matmul(a, b)
     if bias is not None:

@@ -62,10 +62,8 @@ def chances(key: int, counter: int, shape: tuple[int, ...], probability: float) 
     each, which takes a twentieth of the time of drawing them.
     """
     count = math.prod(shape)
-    if probability * 2.0**32 < 0.5:
-        return np.zeros(shape, bool)
     if count < _FEW_CHANCES:
-        return _chances(key, counter, count, probability).reshape(shape)
+        return fresh_chances(key, counter, shape, probability)
     memory = getattr(_local, "chances", None)
     if memory is None:
         memory = _local.chances = _Remembered()
@@ -73,14 +71,18 @@ def chances(key: int, counter: int, shape: tuple[int, ...], probability: float) 
     bits = memory.bits.get(asked)
     if bits is not None:
         return np.unpackbits(bits, count=count).view(bool).reshape(shape)
-    happens = _chances(key, counter, count, probability)
+    happens = fresh_chances(key, counter, shape, probability)
     memory.put(asked, np.packbits(happens))
-    return happens.reshape(shape)
+    return happens
 
 
-def _chances(key: int, counter: int, count: int, probability: float) -> NDArray:
+def fresh_chances(key: int, counter: int, shape: tuple[int, ...], probability: float) -> NDArray:
+    """Return what `chances` does, drawn anew."""
+    if probability * 2.0**32 < 0.5:
+        return np.zeros(shape, bool)
+    count = math.prod(shape)
     drawn = words(key, counter, -(-count // CHANCES_PER_WORD)).astype("<u8", copy=False).view("<u4")[:count]
-    happens: NDArray = drawn <= np.uint32(round(probability * 2.0**32) - 1)
+    happens: NDArray = drawn.reshape(shape) <= np.uint32(round(probability * 2.0**32) - 1)
     return happens
 
 

@@ -38,7 +38,12 @@ from .selection import where
         (-2, 2),
         (-2, 2),
         does_not_broadcast("add"),
-        rejected(OperandError, "add: an operand of type str is no tensor, array or number.", np.ones(2), "text"),
+        rejected(
+            OperandError,
+            "add: operand 'b' is of type str; it must be a tensor, an array or a number.",
+            np.ones(2),
+            "text",
+        ),
     ),
 )
 def add(a: Array, b: Array, /) -> Array:

@@ -28,7 +28,7 @@ _LN_10 = math.log(10.0)
         2,
         sample(3),
         sample(np.array([0, 0])),
-        rejected(OperandError, "exp: an operand of type str is no tensor, array or number.", "text"),
+        rejected(OperandError, "exp: operand 'x' is of type str; it must be a tensor, an array or a number.", "text"),
     ),
 )
 def exp(x: Array, /) -> Array:

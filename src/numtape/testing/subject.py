@@ -197,7 +197,7 @@ class Subject:
         """Return the outputs at the point; find out whether the function wants tracked tensors."""
         try:
             return self.values(self.arrays)
-        except GradientError:
+        except (GradientError, AttributeError, TypeError):  # The latter from a gradient that is None.
             self.is_tracked = True
             return self.values(self.arrays)
 

@@ -108,7 +108,8 @@ class _CustomGradient:
             return self._run(call, operands)[0]
         out = apply(self.op, operands, {"call": call})
         if not self.is_checked and tracked_operands(self.op, operands, state):
-            self._check_again(call, operands, out)
+            with aside(grad=False, transforms=0):  # What keeps state in it shows so at once.
+                self._run_again(call, [_read_only(_array(x)) for x in operands])
             self.is_checked = True
         return out
 
@@ -170,6 +171,7 @@ class _CustomGradient:
         with effects() as seen:
             pair = self._run(call, operands)
         call.drawn = seen.drawn
+        self._check_same(call, operands, pair[0])
         return pair
 
     def _run_again(self, call: Call, operands: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
@@ -179,14 +181,13 @@ class _CustomGradient:
                 seen.drawn[stream] = stream.place()  # It is about to be moved.
                 stream.go_to(place)
             current().thread.stream = call.stream.copy()
-            return self._run(call, operands)
+            pair = self._run(call, operands)
+        self._check_same(call, operands, pair[0])
+        return pair
 
-    def _check_again(self, call: Call, operands: Sequence[Any], out: Any) -> None:
-        """Raise if a second run gives another value: then its pull function does not belong to the first."""
-        with aside(grad=False, transforms=0):
-            again, _ = self._run_again(call, [_read_only(_array(x)) for x in operands])
-        pairs = zip(_parts(out), _parts(again), strict=True)
-        if not all(np.allclose(_array(a), _array(b), rtol=1e-2, atol=1e-6, equal_nan=True) for a, b in pairs):
+    def _check_same(self, call: Call, operands: Sequence[Any], value: Any) -> None:
+        """Raise if another run gives another value: then its pull function does not belong to the first."""
+        if not call.is_same(operands, _parts(value)):
             raise GradientError(
                 f"{self.name}: a second run on the same arguments gave another value, but the function runs again for "
                 "its derivative. Draw random numbers with nt, or outside of it, and keep no state in it."
@@ -202,14 +203,18 @@ class _CustomGradient:
         )
         moved = gs if isinstance(g, tuple) else gs[0]
         if is_recorded((g, *operands)):
-            recorded: list[Any] = run_on_tape(
-                lambda: self._pull_all(moved, tensors, call, lambda x: x),
-                f"{self.name}: higher derivatives run the function and its pull function on tensors, which",
-                "Compute with nt or np functions in both, and use nt.stop_gradient for what is a constant.",
-            )
+            recorded: list[Any] = self._on_tape(lambda: self._pull_all(moved, tensors, call, lambda x: x))
             return recorded
         with aside(grad=False, transforms=0):
             return self._pull_all(moved, tensors, call, plain)
+
+    def _on_tape(self, run: Callable[[], Any]) -> Any:
+        """Run the function, or its pull function as well, where it must be differentiable itself."""
+        return run_on_tape(
+            run,
+            f"{self.name}: higher derivatives run the function and its pull function on tensors, which",
+            "Compute with nt or np functions in both, and use nt.stop_gradient for what is a constant.",
+        )
 
     def _pull_all(self, g: Any, operands: Sequence[Any], call: Call, finish: Callable[[Any], Any]) -> list[Any]:
         """Return what is pulled, finished; if the pull function cannot do with a batch, of its members one by one."""
@@ -315,7 +320,10 @@ class _CustomGradient:
         tensors = [_as_tensor(x) for x in operands]
         # One more transform is running: what the function records must keep its links until the sweep is done.
         with entered(grad=must_record, transforms=current().transforms + 1):
-            value, pull = self._run_again(call, tensors)
+            if must_record:
+                value, pull = self._on_tape(lambda: self._run_again(call, tensors))
+            else:
+                value, pull = self._run_again(call, tensors)
             is_tuple = isinstance(value, tuple)
 
             def linear(gs: list[Any]) -> list[Any]:

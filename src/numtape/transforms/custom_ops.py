@@ -12,7 +12,7 @@ from ..core.apply import apply
 from ..core.context import current
 from ..core.facts import Facts, Structure
 from ..core.op import NON_DIFFERENTIABLE, Marker, Op
-from ..core.value import Value
+from ..core.value import Value, array_of
 from ..dtypes import is_float
 from ..errors import ArgumentError, DtypeError, OperandError
 from .custom import per_output
@@ -63,9 +63,10 @@ def custom_op(
         samples: tuples of operands to check the rules on, in both modes; numbers and lists are taken as float64.
         check: whether to check the rules at all.
         **facts: what is known about the op: `cost`, `structure` ("elementwise", "dense", ...), `batch`, `aliases`,
-            `precision`, `linear`, `kinks`, `to_float`; `deterministic=False` if the same operands may give other bits;
-            `is_linear_backward=True` if the VJP is linear in the cotangent, as every true one is and one that clips is
-            not: only then Jacobians may be computed in mixed mode through the op. It is known if there is no VJP.
+            `precision`, `linear` (the operands in which the function itself is linear, each alone), `kinks`,
+            `to_float`; `deterministic=False` if the same operands may give other bits; `is_linear_backward=True` if the
+            VJP is linear in the cotangent, as every true one is and one that clips is not: only then Jacobians may be
+            computed in mixed mode through the op. It is known if there is no VJP.
 
     Raises:
         GradientError: if a rule disagrees with differences of the function.
@@ -146,6 +147,8 @@ class CallChecks:
 
     def waiting(self, params: dict[str, Any]) -> RuleChecks | None:
         """Return the checks that a call with some parameters is to make; None if there are none."""
+        if len(self._by_params) >= _MOST_PARAMS and not any(checks.waiting for checks in self._by_params.values()):
+            return None
         key = _key(params)
         checks = self._by_params.get(key)
         if checks is None and len(self._by_params) < _MOST_PARAMS:
@@ -153,14 +156,20 @@ class CallChecks:
         return checks if checks is not None and checks.waiting else None
 
 
-def _key(params: dict[str, Any]) -> Any:
-    """Return what tells static parameters from others; nothing tells arrays and lists."""
-    key = tuple(params.items())
+def _key(value: Any) -> Any:
+    """Return what tells a static parameter, or a container of some, from others: of arrays, what they hold."""
+    if isinstance(value, dict):
+        return tuple((name, _key(part)) for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_key, value))
+    array = array_of(value) if isinstance(value, Value) else value
+    if isinstance(array, np.ndarray):
+        return array.shape, array.dtype.str, hash(array.tobytes())
     try:
-        hash(key)
+        hash(value)
     except TypeError:
-        return ()
-    return key
+        return type(value)
+    return value
 
 
 class _Declaration:
@@ -364,6 +373,8 @@ class _Declaration:
 
         op.face = face
         face.op = op  # type: ignore[attr-defined]
+        if samples:
+            face.samples = samples  # type: ignore[attr-defined]
         if check:
             for number, sample in enumerate(samples):
                 checks.on_sample(number, sample, signature)

@@ -97,6 +97,8 @@ class Dropping(Scope):
         #: What was made of nothing since.
         self._created = Buffers()
         self._strays = Strays()
+        #: The bytes of the largest of these.
+        self._largest_stray = 0
         #: What the last op has computed, while somebody holds it, and how it lies if that is not in order.
         self._made: weakref.ref[Any] | None = None
         self._strides: Strides | None = None
@@ -114,7 +116,7 @@ class Dropping(Scope):
         if self.budget is not None:
             self._foreseen = foresee(op, arrays, params)
             # Only now: what may be needed later is no reason to drop, and may turn out to be less.
-            needed = self._foreseen or self.account.largest
+            needed = (self._foreseen or self.account.largest) + self._foreseen_constants(arrays)
             while self.account.room() < needed and self.thin():
                 pass
         start = time.perf_counter()
@@ -128,6 +130,21 @@ class Dropping(Scope):
             self.account.buffers.hold_all(out)
         return out
 
+    def _foreseen_constants(self, arrays: tuple[Any, ...]) -> int:
+        """Return the bytes of constants that the record of an op is likely to hold, and that are not counted yet."""
+        self._count_strays()
+        counted = self.account.buffers
+        made = {
+            id(x): x.nbytes for x in arrays if isinstance(x, np.ndarray) and x in self._created and x not in counted
+        }
+        return max(sum(made.values()), self._largest_stray)
+
+    def _count_strays(self) -> None:
+        """Count the arrays of the program that nobody but records holds by now."""
+        for array in self._strays.own():
+            self.account.buffers.hold(array)
+            self._largest_stray = max(self._largest_stray, array.nbytes)
+
     def on_created(self, array: NDArray) -> None:
         """Know a constant that a record may hold, and make room for it: it cannot be made again."""
         self._created.hold(array)
@@ -136,8 +153,7 @@ class Dropping(Scope):
 
     def hold_constants(self, record: Record, operands: Sequence[Any]) -> None:
         """Count the constants that were made here, or that nobody else holds, and that a record holds from now on."""
-        for array in self._strays.own():
-            self.account.buffers.hold(array)
+        self._count_strays()
         for position, operand in enumerate(operands):
             if not record.needs >> position & 1 and isinstance(operand, Value) and operand.array in self._created:
                 self.account.buffers.hold(operand.array)

@@ -1,6 +1,7 @@
 """Plan a backward over a checkpointed graph: see what it will hold, and drop more until that stays within a budget."""
 
 import itertools
+import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -57,6 +58,10 @@ _STEP = 0.96
 _FEWEST_WALKS, _MOST_WALKS, _PASSED = 10, 40, 40_000
 #: What exceeds a budget by less than this is looked at once more.
 _NEAR = 1.05
+#: What exceeds it by less than this is looked at to its end, so that a message may name it.
+_SEEN = 1.5
+#: What is named on that ground is more by this factor: with a little more, other values are kept.
+_MARGIN = 1.1
 #: The shares of a budget that are tried where the whole of it is exceeded.
 _SHARES = (1.0, 0.95, 0.85, 0.75, 0.65, 0.5)
 
@@ -118,23 +123,28 @@ def _within_budget(scope: Dropping, backward: Backward, budget: float) -> Outcom
     """Drop what it takes to stay within the budget, and return how a backward does; raise if no way is found."""
     most = budget * _TOLERANCE
     found = Walk(scope, backward, budget, most).run()
+    # What it takes with more kept than where all that can be was dropped, if that turns out to be less.
+    least = math.inf
     if found.peak > most and (idle := scope.idle_pins()):
         excess = Walk(scope, backward, budget).run().peak - most
         if sum(map(scope.account.size, idle)) >= excess:  # So that nothing need be made again.
             scope.unpin(idle)
             found = Walk(scope, backward, budget, most).run()
     while found.peak > most and scope.thin():
-        found = Walk(scope, backward, budget, most).run()
+        found = Walk(scope, backward, budget, _SEEN * most).run()
+        if found.is_whole:
+            least = min(least, found.peak)
     found = _closer(scope, backward, budget, most, found)
     # More was dropped since, so that other values may be of no use now.
     if found.peak > most and (idle := scope.idle_pins()):
         scope.unpin(idle)
         found = _closer(scope, backward, budget, most, found)
     if found.peak > most:
-        least = as_megabytes(max(scope.account.least, found.peak), is_least=True)
+        least = max(scope.account.least, min(_MARGIN * least, found.peak))
         raise MemoryBudgetError(
-            f"memory_budget_mb: a backward over {len(backward.records):,} records takes {least} at least, and "
-            f"{as_megabytes(budget)} were given; give at least that, or a smaller batch."
+            f"memory_budget_mb: a backward over {len(backward.records):,} records takes "
+            f"{as_megabytes(least, is_least=True)} at least, and {as_megabytes(budget)} were given; give at least "
+            "that, or a smaller batch."
         )
     return found
 

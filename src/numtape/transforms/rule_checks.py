@@ -28,6 +28,8 @@ _PATIENCE = 48
 _COST, _COST_AT_ZERO = 16, 1
 #: How far from the operands of a call its rules are checked as well, relative to each.
 _BESIDE = 0.01
+#: By how much a function that is linear may miss the multiple of its output.
+_LINEAR = 1e-6
 #: Of the dot-product test, where both sides are exact but for rounding.
 _ROUNDING = 1e-9
 
@@ -59,7 +61,7 @@ class RuleChecks:
         """Check the rules of arguments that wait and are given float tensors or arrays."""
         # A series has a value to check at; a batch has too many.
         operands = [wrap(Tensor, array_of(x)) if isinstance(x, Series) else x for x in operands]
-        if any(isinstance(x, Lifted) for x in operands):
+        if not all(map(_is_operand, operands)):
             return
         hiding = _hiding(operands)
         ready = {
@@ -137,6 +139,13 @@ class RuleChecks:
             if is_sure and argument in self.waiting:
                 self._settle(argument, operands, params)
         return params
+
+
+def _is_operand(x: Any) -> bool:
+    """Say whether rules can be checked beside an operand; the op itself refuses what is none."""
+    if isinstance(x, Value | np.ndarray | np.generic):
+        return not isinstance(x, Lifted) and (x.dtype in FLOAT_DTYPES or x.dtype.kind in "biu")
+    return x is None or isinstance(x, float | int)
 
 
 def _hiding(operands: Sequence[Any]) -> Hiding:
@@ -221,6 +230,7 @@ def check_rules(op: Op, operands: Sequence[Any], params: dict[str, Any], given: 
     """
     arrays = [_plain(x) for x in operands]
     _check_untouched(op, arrays, params)
+    _check_linear(op, arrays, params, where)
     told: dict[str, bool] = {}
     with np.errstate(all="ignore"), aside(grad=True):
         for position in _differentiable(op, arrays):
@@ -267,6 +277,28 @@ def _check_untouched(op: Op, arrays: Sequence[Any], params: dict[str, Any]) -> N
                 f"{op.name}: the function of a custom_op writes to its operand {argument!r}, which others hold; write "
                 "to a copy."
             )
+
+
+def _check_linear(op: Op, arrays: Sequence[Any], params: dict[str, Any], where: str) -> None:
+    """Raise if the function is not linear in an operand in which it is said to be."""
+    for argument in op.facts.linear:
+        position = op.arguments.index(argument)
+        if not isinstance(arrays[position], np.ndarray):
+            continue
+        with np.errstate(all="ignore"):
+            out = compute(op, arrays, params)
+            scaled = compute(op, [-2.0 * x if i == position else x for i, x in enumerate(arrays)], params)
+        pairs = zip(*(y if isinstance(y, tuple) else (y,) for y in (out, scaled)), strict=True)
+        if not all(_is_multiple(y, z) for y, z in pairs):
+            raise GradientError(
+                f"{op.name}: linear names {argument!r}, but -2 times that operand does not give -2 times the output "
+                f"({where}). Leave it out of linear."
+            )
+
+
+def _is_multiple(y: NDArray, z: NDArray) -> bool:
+    rounding = _LINEAR * float(np.max(np.abs(y), initial=0.0, where=np.isfinite(y)))
+    return y.shape == z.shape and np.allclose(-2.0 * y, z, rtol=0.0, atol=rounding, equal_nan=True)
 
 
 def _compare_modes(op: Op, argument: str, pulled: float, pushed: float, where: str) -> None:

@@ -22,10 +22,10 @@ from ..tensors import Tensor
 #: Takes and returns lists: tangents to tangents, or cotangents to cotangents.
 Linear = Callable[[list[Any]], list[Any]]
 
-#: Rules are checked for linearity at two scales, so far apart that a threshold between them shows; powers of two, so
-#: that a linear rule passes without rounding. The sign shows an absolute value.
+#: Rules are run on small numbers, and checked for linearity on others that are far larger or smaller, so that a
+#: threshold between them shows; powers of two, so that a linear rule passes without rounding. The sign shows `abs`.
 _SMALL = 2.0**-10
-_RATIO = -(2.0**20)
+_RATIOS = (-(2.0**60), 2.0**-30)
 #: A rule that is not linear misses by much more than float32 rounds.
 _TOLERANCE = 1e-3
 
@@ -111,7 +111,7 @@ class Transpose:
             source.node = None
         pulled = [found[x] if x in found else np.zeros(x.shape, x.dtype) for x in sources]
         with aside(grad=False), np.errstate(all="ignore"):
-            self._check_linear(outs, linear([wrap(Tensor, _RATIO * x) for x in starts]))
+            self._check_linear(outs, lambda ratio: linear([wrap(Tensor, ratio * x) for x in starts]))
             self._check_records(outs, cotangents, pulled, starts)
         return pulled
 
@@ -120,14 +120,17 @@ class Transpose:
         starts = _starts([moved.shape], moved.dtype)
         with aside(grad=False), np.errstate(all="ignore"):
             # As arrays: such a rule need not run on tensors.
-            self._check_linear(linear(starts), linear([_RATIO * x for x in starts]))
+            self._check_linear(linear(starts), lambda ratio: linear([ratio * x for x in starts]))
         return linear([moved])[0]
 
-    def _check_linear(self, outs: Sequence[Any], scaled: Sequence[Any]) -> None:
-        """Raise unless the rule took a multiple of what it got to the multiple of what it returned."""
-        for y, z in zip(map(_array, outs), map(_array, scaled), strict=True):
-            if not _is_close(z, _RATIO * y):
-                raise NotDifferentiableError(f"{self.what} is not linear, so that it has no transpose. {self.repair}")
+    def _check_linear(self, outs: Sequence[Any], scaled: Callable[[float], Sequence[Any]]) -> None:
+        """Raise unless the rule takes multiples of what it got to the multiples of what it returned."""
+        for ratio in _RATIOS:
+            for y, z in zip(map(_array, outs), map(_array, scaled(ratio)), strict=True):
+                if not _is_close(z, ratio * y):
+                    raise NotDifferentiableError(
+                        f"{self.what} is not linear, so that it has no transpose. {self.repair}"
+                    )
 
     def _check_records(
         self, outs: Sequence[Any], cotangents: Sequence[Any], pulled: Sequence[Any], starts: Sequence[NDArray]
