@@ -434,8 +434,8 @@ def test_numbers_that_nobody_asked_for_are_named_where_the_rest_is_connected(fun
 
 def test_numbers_that_are_asked_for_are_no_matter():
     def looked_at(x):
-        assert not math.isnan(x[0]) and math.isfinite(float(x[0]))
-        "%.2f" % x[0], f"{x[0]:.2f}", str(x[0])
+        assert not math.isnan(x[0])
+        assert f"{float(x[0])} {x[0]:.2f} {x[0]}".startswith("1.0 1.00 ")
         return x * x[0].item() + float(x[1])
 
     assert nt.jacobian(looked_at)(np.ones(2)).tolist() == [[1.0, 0.0], [0.0, 1.0]]
