@@ -579,3 +579,12 @@ def test_a_backward_from_several_numbers_one_of_which_is_not_finite_frees_nothin
     backward(y)
     backward(y)
     assert nt.explain_nan(y).op == "log"
+
+
+@pytest.mark.parametrize("freedom", [{"ddof": 1}, {"correction": 1}], ids=["ddof", "correction"])
+def test_no_degrees_of_freedom_are_diagnosed(freedom):
+    x = nt.ones(3, 1, requires_grad=True)
+    with np.errstate(all="ignore"):
+        found = nt.explain_nan(x.std(1, **freedom))
+    assert found.cause == "division by zero degrees of freedom: std is of 1 elements, and 1 are taken off."
+    assert found.repair == "take ddof=0, or the deviation of more elements."

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
+from ..core.jacobian import size_of
 from ..core.op import Op, shape_of
 from ..core.record import Gone, Record, describe_site, link_name
 from ..core.value import Value
@@ -171,6 +172,13 @@ def _in_forward(birth: Birth) -> Diagnosis:
         return (
             f"{op.name} of no elements: {shown}.",
             "look at what left none: a selection, a mask or an empty batch.",
+        )
+    params = birth.record.params or {}
+    freedom = params.get("correction") or params.get("ddof") or 0
+    if freedom and (count := size_of(birth.record.inputs[0]) // size_of(birth.record)) <= freedom:
+        return (
+            f"division by zero degrees of freedom: {op.name} is of {count} elements, and {freedom} are taken off.",
+            "take ddof=0, or the deviation of more elements.",
         )
     return (
         f"{op.name} is not finite for these operands: {shown}.",
