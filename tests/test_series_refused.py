@@ -6,6 +6,8 @@ import numtape as nt
 from numtape import derivatives
 
 
+# The name of what is called does not tell that a number is meant.
+@pytest.mark.filterwarnings("ignore:derivatives. in .*, a tracked tensor became a number")
 @pytest.mark.parametrize(
     "take", [nt.Tensor.item, float, int, nt.Tensor.numpy, nt.Tensor.tolist, bool], ids=lambda take: take.__name__
 )

@@ -1,5 +1,6 @@
 """Notice where a tracked tensor becomes a plain number or array: its part in derivatives would be lost unnoticed."""
 
+import re
 from types import CodeType
 from typing import NoReturn
 
@@ -11,8 +12,8 @@ from .errors import NotDifferentiableError
 ON_PURPOSE = "item()"
 
 
-#: Functions of one number that are called to look at it, not to compute with it.
-_LOOKS = ("float", "isnan", "isinf", "isfinite", "isclose")
+#: What says in the text of a call that a number is only looked at.
+_LOOKS = re.compile(r"\b(float|isnan|isinf|isfinite|isclose)\b")
 
 
 def is_unnoticed(code: CodeType, lasti: int) -> bool:
@@ -26,12 +27,10 @@ def is_unnoticed(code: CodeType, lasti: int) -> bool:
         return True
     if not operation.startswith("CALL"):
         return False
-    line, _, column, _ = next(itertools.islice(code.co_positions(), lasti // 2, None))
-    if line is None or column is None:
-        return False
-    text = linecache.getline(code.co_filename, line).encode()[column:].decode(errors="replace")
-    called = text.partition("(")[0].rpartition(".")[2].strip()
-    return called.isidentifier() and called not in _LOOKS
+    line, last, begin, end = next(itertools.islice(code.co_positions(), lasti // 2, None))
+    source = linecache.getline(code.co_filename, line or 0).encode()
+    text = source[begin : end if last == line else None].decode(errors="replace")
+    return "(" in text and not _LOOKS.search(text)
 
 
 class noted_exits:

@@ -309,7 +309,8 @@ def test_a_rule_is_not_taken_for_linear_in_its_cotangent(facts):
     assert expected[2].tolist() == [20.0] * 10
     assert nt.jacobian(function)(x).tolist() == expected.tolist()
     assert message_of(NotDifferentiableError, lambda: nt.jacobian(function, mode="mixed")(x)) == (
-        "squared: a mixed sweep multiplies by its pull function, which may not be linear; use reverse mode."
+        "squared: a mixed sweep multiplies by its pull function, which may not be linear; use reverse mode, or declare "
+        "it by nt.custom_op with is_linear_backward=True if it is."
     )
     with nt.Tape() as tape:
         watched = tape.watch(nt.tensor(x))
