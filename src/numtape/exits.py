@@ -25,7 +25,7 @@ def is_unnoticed(code: CodeType, lasti: int) -> bool:
     operation = dis.opname[code.co_code[lasti]]
     if operation == "STORE_SUBSCR":  # array[0] = x
         return True
-    if not operation.startswith("CALL"):
+    if "CALL" not in operation:  # PRECALL is one, in loops of Python 3.11.
         return False
     line, last, begin, end = next(itertools.islice(code.co_positions(), lasti // 2, None))
     source = linecache.getline(code.co_filename, line or 0).encode()

@@ -406,8 +406,16 @@ def filled(x):
     return x * out
 
 
+def often(x):
+    factor = 1.0
+    for _ in range(50):
+        factor = math.cos(x[0])
+    return x * factor
+
+
 UNNOTICED = {
     "an array that is filled": filled,
+    "a loop": often,
     "a function of math": lambda x: x * math.exp(x[0]),
     "an array of numbers": lambda x: x + np.fromiter((part for part in x), np.float64),
 }
