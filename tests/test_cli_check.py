@@ -215,3 +215,19 @@ def test_mistakes_exit_with_2_and_say_what_to_do(folder, capsys, arguments, mess
     assert end.value.code == 2
     said = capsys.readouterr().err.split("numtape check: error: ")[1]
     assert said.strip() == message.format(folder=folder)
+
+
+def test_a_comma_may_follow_the_only_argument(folder, capsys):
+    assert main(["check", "my_losses:with_samples", "--args", "2.0,"]) == 0
+    assert capsys.readouterr().out.startswith("my_losses:with_samples(2.0)")
+
+
+def test_samples_of_a_custom_op_stand_in_for_arguments(folder, capsys):
+    (folder / "my_ops.py").write_text(
+        "import numpy as np, numtape as nt\n"
+        "@nt.custom_op(vjp={'x': lambda g, x: g * 2.0 * x}, samples=[(np.array([1.0, 2.0]),)])\n"
+        "def square(x, /):\n"
+        "    return x * x\n"
+    )
+    assert main(["check", "my_ops:square"]) == 0
+    assert capsys.readouterr().out.startswith("my_ops:square(array([1., 2.]))")

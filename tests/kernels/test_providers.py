@@ -261,3 +261,21 @@ def test_products_with_short_sums_are_the_same_in_pieces(k, order, dtypes):
         found = providers.matmul(a, b)
         assert found.dtype == np.result_type(*dtypes)
         np.testing.assert_array_equal(found, np.matmul(a, b))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, bool])
+@pytest.mark.parametrize("terms", [0, 1, 2, 8, 9])
+@pytest.mark.parametrize(("rows", "columns"), [(1000, 500), (9, 40_000), (40_000, 9), (3, 2)])
+def test_products_with_few_terms_are_right_in_all_pieces(rows, columns, terms, dtype):
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((rows, terms), (terms, columns)))
+    for x in (a, np.asfortranarray(a), np.repeat(a, 2, 0)[::2]):
+        found = providers.matmul(x, b)
+        assert found.dtype == (a @ b).dtype
+        np.testing.assert_array_equal(found, a @ b)
+
+
+def test_products_with_few_terms_stay_with_numpy(monkeypatch):
+    monkeypatch.setattr(providers, "by_onednn", lambda *args: pytest.fail("asked"))
+    a, b = np.ones((2000, 4), np.float32), np.ones((4, 1000), np.float32)
+    assert (providers.matmul(a, b) == 4.0).all()

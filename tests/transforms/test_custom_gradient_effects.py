@@ -119,3 +119,16 @@ def test_members_of_a_batch_are_told_apart():
     # Its pull function calls another one with each member of a batch of cotangents.
     x = np.array([0.5, 1.0, 2.0])
     np.testing.assert_allclose(nt.jacobian(lambda x: outer(x) * 3.0, mode="reverse")(x).diagonal(), 3.0 * np.exp(x))
+
+
+def test_a_second_run_that_differs_in_one_element_of_many_is_named():
+    rng = np.random.default_rng(0)
+
+    @custom_gradient
+    def spotted(x):
+        factor = np.ones(1000)
+        factor[7] = rng.random()
+        return x * factor, lambda g: g * factor
+
+    with pytest.raises(nt.errors.GradientError, match="spotted: a second run on the same arguments gave another value"):
+        spotted(nt.tensor(np.ones(1000), requires_grad=True))

@@ -77,6 +77,7 @@ BENT = {
     "clips beyond what comes": lambda g: nt.clip(g, -2000.0, 2000.0),
     "drops what is small": lambda g: nt.where(abs(g) < 1e-7, 0.0, g),
     "an absolute value": abs,
+    "an absolute value that overflows": lambda g: abs(g.astype(np.float32)) * np.float32(1e25),
 }
 
 

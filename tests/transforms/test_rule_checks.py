@@ -198,6 +198,9 @@ def test_a_function_that_is_not_linear_as_declared_is_named():
     assert str(caught.value) == message
     with pytest.raises(GradientError, match="linear names 'x'"):
         nt.derivatives(nt.custom_op(vjp=rules, linear=("x",))(square), 2.0, 2)
+    with pytest.raises(nt.errors.ArgumentError) as caught:
+        nt.custom_op(vjp=rules, linear=("z",))(square)
+    assert str(caught.value) == "square: linear names 'z', which is no operand; the operands are x."
     halved = nt.custom_op(vjp={"x": lambda g: g * 0.5}, linear=("x",), samples=[(X,)])(lambda x, /: x * 0.5)
     np.testing.assert_allclose(nt.derivatives(lambda x: halved(x * x), 2.0, 2), [2.0, 2.0, 1.0])
 

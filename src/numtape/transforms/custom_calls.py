@@ -31,6 +31,8 @@ OPERAND = _Operand()
 _MOST_GIVEN = 16
 #: How many elements of each part of a value it remembers.
 _FEW = 16
+#: By how much of the largest they may differ in half types.
+_COARSE = 1e-2
 
 
 @dataclass(eq=False, repr=False)
@@ -87,7 +89,7 @@ def _is_close(a: NDArray, b: NDArray) -> bool:
         return False
     scale = float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
     unit = max(unit_of(a.dtype), unit_of(b.dtype)) if a.dtype.kind not in "iub" else 0.0
-    return bool(np.allclose(a, b, rtol=0.0, atol=math.sqrt(unit) * scale, equal_nan=True))
+    return bool(np.allclose(a, b, rtol=0.0, atol=min(_COARSE, math.sqrt(unit)) * scale, equal_nan=True))
 
 
 def bind(

@@ -183,7 +183,7 @@ class _Declaration:
         joint = vjp if callable(vjp) else None
         vjps = {} if vjp is None or joint else self._rules("vjp", vjp)
         jvps = {} if jvp is None else self._rules("jvp", jvp)
-        self._check_complete(joint, vjps, jvps)
+        self._check_complete(facts, joint, vjps, jvps)
         lent: set[str] = set()
         if facts.structure is Structure.ELEMENTWISE and joint is None:
             # The Jacobian is diagonal: one rule serves both modes.
@@ -243,7 +243,13 @@ class _Declaration:
                 )
         return dict(rules)
 
-    def _check_complete(self, joint: Any, vjps: dict[str, Any], jvps: dict[str, Any]) -> None:
+    def _check_complete(self, facts: Facts, joint: Any, vjps: dict[str, Any], jvps: dict[str, Any]) -> None:
+        unknown = sorted(facts.linear.difference(self.arguments))
+        if unknown:
+            raise ArgumentError(
+                f"{self.name}: linear names {unknown[0]!r}, which is no operand; the operands are "
+                f"{', '.join(self.arguments)}."
+            )
         missing = [name for name in self.arguments if not joint and name not in vjps and name not in jvps]
         if missing:
             raise ArgumentError(

@@ -25,7 +25,7 @@ Linear = Callable[[list[Any]], list[Any]]
 #: Rules are run on small numbers, and checked for linearity on others that are far larger or smaller, so that a
 #: threshold between them shows; powers of two, so that a linear rule passes without rounding. The sign shows `abs`.
 _SMALL = 2.0**-10
-_RATIOS = (-(2.0**60), 2.0**-30)
+_RATIOS = (-(2.0**20), 2.0**60, 2.0**-30)
 #: A rule that is not linear misses by much more than float32 rounds.
 _TOLERANCE = 1e-3
 
