@@ -59,7 +59,7 @@ def without_scipy():
 @pytest.fixture(autouse=True)
 def no_tensor_has_left():
     """Forget which tensor left the tape last, since errors name it."""
-    context.current().thread.last_exit = None
+    context.current().thread.exits.clear()
 
 
 # What several messages say.

@@ -26,7 +26,7 @@ from .arguments import (
     stays_recorded,
     title,
 )
-from .core.context import State, current, peek
+from .core.context import Exits, State, current, peek
 from .core.delivery import own_array
 from .core.effects import effects
 from .core.forward import fit
@@ -68,23 +68,23 @@ def gradients_of(
         state = peek() or current()
         if number is not None and is_array_alone(args, number, state):
             inputs = Arguments.of_array(args, number)
-            out, last_exit = run(function, inputs, kwargs)
-            gradient = None if last_exit is not None else gradient_alone(inputs, out, state)
+            out, exits = run(function, inputs, kwargs)
+            gradient = None if exits else gradient_alone(inputs, out, state)
             if gradient is not None:
                 return (out.array.item(), gradient) if gives_value else gradient
-            return finish(inputs, out, last_exit, state, False)
+            return finish(inputs, out, exits, state, False)
         inputs = Arguments(name, args, argnums)
         is_tracked = is_tracked_outside(inputs, state)
-        out, last_exit = run(function, inputs, kwargs)
-        return finish(inputs, out, last_exit, state, is_tracked)
+        out, exits = run(function, inputs, kwargs)
+        return finish(inputs, out, exits, state, is_tracked)
 
-    def finish(inputs: Arguments, out: Any, last_exit: Any, state: State, is_tracked: bool) -> Any:
+    def finish(inputs: Arguments, out: Any, exits: Exits, state: State, is_tracked: bool) -> Any:
         """Compute the gradients of what the function returned, and return what is wanted."""
         aux = None
         if has_aux:
             out, aux = split_aux(name, function, out)
-        if last_exit is not None:
-            check_connected(name, function, [out], last_exit)
+        if exits:
+            check_connected(name, function, [out], exits)
         out = as_output(name, function, out)
         if out.array.size != 1:
             raise ShapeError(

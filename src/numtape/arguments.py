@@ -1,7 +1,6 @@
 """What functional transforms share: arguments as tensors to differentiate by, the call, results as they were given."""
 
 from collections.abc import Callable, Iterable, Sequence
-from types import CodeType
 from typing import Any, Self
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from . import tree
 from ._typing import NDArray
 from .core.apply import watch_on_use
-from .core.context import State, call_in, current, inside, peek
+from .core.context import Exits, State, call_in, current, inside, peek
 from .core.delivery import PASSED_ON, own_array
 from .core.gradients import as_tensor, link_of
 from .core.graph import Graph, begins_tracked, graph_of, is_moving
@@ -311,7 +310,6 @@ def distinct(gradients: list[Any]) -> list[Any]:
 
 
 #: Code object, instruction offset and kind of a conversion of a tracked tensor to a plain number.
-_Exit = tuple[CodeType, int, str] | None
 
 
 #: What a transform changes for the function that it calls.
@@ -332,8 +330,8 @@ def depends_on_running(values: Sequence[Value]) -> bool:
 
 def run(
     function: Callable[..., Any], inputs: Arguments, kwargs: dict[str, Any], tape: RecordingTape | None = None
-) -> tuple[Any, _Exit]:
-    """Call a function; also return where it last turned a tracked tensor into a plain number, if it did."""
+) -> tuple[Any, Exits]:
+    """Call a function; also return where it turned tracked tensors into plain numbers."""
     inner = inside(peek() or current())
     inner.entry.changed = _CHANGED
     inner.transforms += 1
@@ -341,13 +339,13 @@ def run(
     if tape is not None:
         inner.tapes = (*inner.tapes, tape)
     thread = inner.thread
-    before, thread.last_exit = thread.last_exit, None
+    before, thread.exits = thread.exits, {}
     running.add(id(inputs))
     try:
-        return call_in(inner, function, inputs.args, kwargs), thread.last_exit
+        return call_in(inner, function, inputs.args, kwargs), thread.exits
     finally:
         running.discard(id(inputs))
-        thread.last_exit = thread.last_exit or before
+        thread.end_exits(before)
 
 
 def call(
@@ -359,34 +357,34 @@ def call(
     tape: RecordingTape | None = None,
 ) -> tuple[Any, list[Any], Any]:
     """Call a function; return what it returned, its leaves as tensors, checked, and the auxiliary part."""
-    out_tree, last_exit = run(function, inputs, kwargs, tape)
+    out_tree, exits = run(function, inputs, kwargs, tape)
     aux = None
     if has_aux:
         out_tree, aux = split_aux(name, function, out_tree)
-    return out_tree, as_outputs(name, function, out_tree, last_exit), aux
+    return out_tree, as_outputs(name, function, out_tree, exits), aux
 
 
-def as_outputs(name: str, function: Callable[..., Any], out_tree: Any, last_exit: _Exit) -> list[Any]:
+def as_outputs(name: str, function: Callable[..., Any], out_tree: Any, exits: Exits) -> list[Any]:
     """Return the leaves of what a function returned as tensors, checked."""
     given = tree.leaves(out_tree)
     if not given:
         raise OperandError(
             f"{name}: {title(function)} returned {out_tree!r}; it must return a tensor or a tree of them."
         )
-    check_connected(name, function, given, last_exit)
+    check_connected(name, function, given, exits)
     return [as_output(name, function, out) for out in given]
 
 
-def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any], last_exit: _Exit) -> None:
+def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any], exits: Exits) -> None:
     """Raise if an output is a constant, and a tracked tensor left the tape inside of the function.
 
     A tensor made after item() or numpy() is a constant by the user's will; but float() is also what ``math.sin(x)`` and
     ``array[0] = x`` call, and a result that is no tensor at all was computed beside the tape. If the output is
     connected all the same, and nobody wrote ``float``, warn: what left may have a part in it.
     """
-    if last_exit is None:
+    if not exits:
         return
-    code, lasti, how = last_exit
+    code, lasti, how = next(reversed(exits))
     for number, out in enumerate(outs):
         is_connected = isinstance(out, Lifted) or (isinstance(out, Value) and out.node is not None)
         if is_connected or (isinstance(out, Value) and how != "float()"):
@@ -398,12 +396,14 @@ def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any]
             f"{describe_site(code, lasti)}, so its gradient would be lost. Use nt functions instead of math, nt.stack "
             f"instead of filling an array, and {repair} if a constant is meant."
         )
-    if how == "float()" and is_unnoticed(code, lasti):
-        warn_user(
-            f"{name}: in {title(function)}, a tracked tensor became a number at {describe_site(code, lasti)}; if the "
-            "result depends on that number, a part of its derivative is lost. Use nt functions instead of math, "
-            "nt.stack instead of filling an array, and item() if a number is meant."
-        )
+    for code, lasti, how in exits:
+        if how == "float()" and is_unnoticed(code, lasti):
+            warn_user(
+                f"{name}: in {title(function)}, a tracked tensor became a number at {describe_site(code, lasti)}; if "
+                "the result depends on that number, a part of its derivative is lost. Use nt functions instead of "
+                "math, nt.stack instead of filling an array, and item() if a number is meant."
+            )
+            return
 
 
 def check_callable(name: str, function: Any) -> None:

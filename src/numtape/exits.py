@@ -1,21 +1,21 @@
 """Notice where a tracked tensor becomes a plain number or array: its part in derivatives would be lost unnoticed."""
 
+import functools
 import re
 from types import CodeType
-from typing import NoReturn
 
-from .core.context import current
+from .core.context import Exits, current
 from .core.record import describe_site
 from .errors import NotDifferentiableError
 
 #: The conversion that nothing but a user's own call makes: it says that a plain number is meant.
-ON_PURPOSE = "item()"
-
+_ON_PURPOSE = "item()"
 
 #: What says in the text of a call that a number is only looked at.
 _LOOKS = re.compile(r"\b(float|isnan|isinf|isfinite|isclose)\b")
 
 
+@functools.lru_cache(maxsize=128)
 def is_unnoticed(code: CodeType, lasti: int) -> bool:
     """Say whether a conversion by ``float()`` was hardly meant: to fill an array, or to call a function of numbers."""
     import dis  # Rarely needed, and slow to import.
@@ -34,27 +34,25 @@ def is_unnoticed(code: CodeType, lasti: int) -> bool:
 
 
 class noted_exits:
-    """Notes exits inside of a block: ``with noted_exits() as exits: ...``; then `exits.last` is the last one, or None.
+    """Notes exits inside of a block: ``with noted_exits() as noted: ...``. An outer block sees them as well."""
 
-    It is the code object, the instruction and the kind of a conversion. An outer block sees it as well.
-    """
-
-    __slots__ = ("_before", "last")
+    __slots__ = ("_before", "_exits")
 
     def __enter__(self) -> "noted_exits":
         thread = current().thread
-        self._before, thread.last_exit = thread.last_exit, None
+        self._exits: Exits = {}
+        self._before, thread.exits = thread.exits, self._exits
         return self
 
     def __exit__(self, *exc: object) -> None:
-        thread = current().thread
-        self.last = thread.last_exit
-        thread.last_exit = self.last or self._before
+        current().thread.end_exits(self._before)
 
-    def raise_last(self, what: str, repair: str) -> NoReturn:
-        """Raise for the last exit, which `what` made."""
-        assert self.last is not None
-        code, lasti, how = self.last
+    def check(self, what: str, repair: str, may_be_meant: bool = False) -> None:
+        """Raise for the last exit, which `what` made; with `may_be_meant`, for the last that was not by item()."""
+        found = [exit for exit in self._exits if not may_be_meant or exit[2] != _ON_PURPOSE]
+        if not found:
+            return
+        code, lasti, how = found[-1]
         raise NotDifferentiableError(
             f"{what} left the tape by {how} at {describe_site(code, lasti)}, so a part of its derivative would be "
             f"lost. {repair}"

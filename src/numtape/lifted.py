@@ -34,7 +34,7 @@ class LiftedTensor(Lifted, Tensor):
 
     def leave(self, how: str) -> NoReturn:
         """Raise since somebody wants the array or the number that this tensor does not have."""
-        current().thread.last_exit = (*call_site(sys._getframe()), how)
+        current().thread.note_exit(*call_site(sys._getframe()), how)
         raise LeavesTapeError(
             f"{how}: this tensor stands for {self.meaning} while a derivative is computed, so it has no single value; "
             "compute with nt or np functions, or take the derivative in another mode."

@@ -129,7 +129,7 @@ def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any] 
     None if the function does what a series cannot, whatever it makes of the error.
     """
     thread = current().thread
-    before, thread.last_exit = thread.last_exit, None
+    before, thread.exits = thread.exits, {}
     depth = current().transforms + 1
     unit = _unit(order, x.dtype)
     try:
@@ -137,7 +137,7 @@ def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any] 
             source = SeriesTensor.of([x, np.array(unit, x.dtype)][: order + 1], order, running.level)
             with entered(grad=True, transforms=depth):
                 out_tree = function(source)
-            outs = as_outputs(_NAME, function, out_tree, None)
+            outs = as_outputs(_NAME, function, out_tree, {})
             found = [[_derivative(out, n, unit, running.level) for out in outs] for n in range(order + 1)]
     except Exception as error:
         if isinstance(error, LeavesTapeError) or isinstance(error.__cause__, LeavesTapeError):
@@ -148,7 +148,7 @@ def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any] 
             raise
         return None
     finally:
-        thread.last_exit = before
+        thread.exits = before
     return None if running.is_refused else [tree.unflatten(out_tree, each) for each in found]
 
 
@@ -189,13 +189,13 @@ def _by_nesting(function: Callable[[Any], Any], order: int) -> Callable[[Any], l
 
         def value(x: Any) -> list[Any]:
             thread = current().thread
-            before, thread.last_exit = thread.last_exit, None
+            before, thread.exits = thread.exits, {}
             try:
                 out_tree = function(x if isinstance(x, Value) else wrap(Tensor, x))
-                outs = as_outputs(_NAME, function, out_tree, thread.last_exit)
+                outs = as_outputs(_NAME, function, out_tree, thread.exits)
             finally:
                 # The transforms around it have derivatives as outputs, whose zeros are no sign of a lost tape.
-                thread.last_exit = before
+                thread.exits = before
             return [tree.unflatten(out_tree, outs)]
 
         return value

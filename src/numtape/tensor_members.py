@@ -126,8 +126,7 @@ class Members(Value):
 
     def _note_exit(self, how: str) -> None:
         if is_tracked(self):
-            code, lasti = call_site(sys._getframe())
-            current().thread.last_exit = (code, lasti, how)
+            current().thread.note_exit(*call_site(sys._getframe()), how)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         protocols.check_may_leave(self, "DLPack export")

@@ -413,7 +413,16 @@ def often(x):
     return x * factor
 
 
+def filled_and_logged(x):
+    out = np.empty(2)
+    out[0], out[1] = x
+    loss = (x * out).sum()
+    assert len(f"{float(loss)} {loss.item()}") > 0
+    return x * out
+
+
 UNNOTICED = {
+    "an array that is filled before a log": filled_and_logged,
     "an array that is filled": filled,
     "a loop": often,
     "a function of math": lambda x: x * math.exp(x[0]),

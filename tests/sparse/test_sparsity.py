@@ -174,6 +174,7 @@ def doubled(v):
 
 def weighted(v):
     b = float(v[1])
+    assert v[0].item() == 1.0
     return v[0] ** 2 * b
 
 

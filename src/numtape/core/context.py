@@ -52,24 +52,49 @@ class Target(weakref.ref[Any]):
     seed: Any
 
 
+#: Where tracked tensors became plain numbers or arrays: code, instruction, and by what. The last place is the last one.
+Exits = dict[tuple[CodeType, int, str], None]
+#: So many places are remembered.
+_MOST_EXITS = 32
+
+
 class Thread:
     """What belongs to a thread for its whole life, shared by all of its states."""
 
-    __slots__ = ("default_context", "drawn", "ident", "last_exit", "last_target", "stream", "written")
+    __slots__ = ("default_context", "drawn", "exits", "ident", "last_target", "stream", "written")
 
     def __init__(self) -> None:
         self.default_context = Context(0)
         #: While somebody notes them: the random streams drawn from, and where each stood before.
         self.drawn: weakref.WeakKeyDictionary[Any, dict[str, Any]] | None = None
         self.ident = threading.get_ident()
-        #: Call site of the last conversion of a tracked tensor to a plain number, for "not connected" errors.
-        self.last_exit: tuple[CodeType, int, str] | None = None
+        #: For errors and warnings about lost derivatives. A transform puts its own in their place while it runs.
+        self.exits: Exits = {}
         #: The target of the last reverse sweep, so that a gradient can be explained afterwards.
         self.last_target: Target | None = None
         #: The thread's random stream; set on first use by `streams`.
         self.stream: Any = None
         #: While somebody watches `effects`: what was written to, and what it held before.
         self.written: Written | None = None
+
+    @property
+    def last_exit(self) -> tuple[CodeType, int, str] | None:
+        """Where a tracked tensor was last converted to a plain number or array."""
+        return next(reversed(self.exits), None)
+
+    def note_exit(self, code: CodeType, lasti: int, how: str) -> None:
+        """Remember that a tracked tensor is converted."""
+        place = (code, lasti, how)
+        self.exits.pop(place, None)
+        self.exits[place] = None
+        if len(self.exits) > _MOST_EXITS:
+            del self.exits[next(iter(self.exits))]
+
+    def end_exits(self, before: Exits) -> None:
+        """Put back what was in the place of `exits`, and add these."""
+        exits, self.exits = self.exits, before
+        for place in exits:
+            self.note_exit(*place)
 
 
 class Entry:

@@ -110,15 +110,14 @@ def cut_off(values: Iterable[Value]) -> Iterator[None]:
 def on_tape(what: str) -> Iterator[None]:
     """Raise if a tracked tensor becomes a plain number or array inside: its part in derivatives would be lost."""
     try:
-        with noted_exits() as exits:
+        with noted_exits() as noted:
             yield
     except LeavesTapeError as error:
         if error.how is None:
             raise  # Somebody inside has said already who did it.
         raise _named(what, error) from error
-    if exits.last is not None:
-        # The function, since the time of a differential equation is a tensor in some runs and a number in others.
-        exits.raise_last(what, "Compute with nt or np functions, and take nt.detach of what is only looked at.")
+    # The function, since the time of a differential equation is a tensor in some runs and a number in others.
+    noted.check(what, "Compute with nt or np functions, and take nt.detach of what is only looked at.")
 
 
 def _named(what: str, error: LeavesTapeError) -> LeavesTapeError:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..arguments import title
-from ..exits import ON_PURPOSE, noted_exits
+from ..exits import noted_exits
 
 
 @contextmanager
@@ -16,10 +16,10 @@ def on_tape(name: str, function: Callable[..., Any]) -> Iterator[None]:
         name: of the transform or solver, for messages.
         function: what runs inside, for messages.
     """
-    with noted_exits() as exits:
+    with noted_exits() as noted:
         yield
-    if exits.last is not None and exits.last[2] != ON_PURPOSE:
-        exits.raise_last(
-            f"{name}: {title(function)}",
-            "Compute with nt or np functions, and take detach() first of what is meant as a constant.",
-        )
+    noted.check(
+        f"{name}: {title(function)}",
+        "Compute with nt or np functions, and take detach() first of what is meant as a constant.",
+        may_be_meant=True,
+    )

@@ -54,15 +54,14 @@ def plain(moved: Any) -> Any:
 
 def run_on_tape(run: Callable[[], Any], what: str, repair: str) -> Any:
     """Run what must be differentiable; raise if a tracked tensor becomes a plain number or array in it."""
-    with noted_exits() as exits:
+    with noted_exits() as noted:
         try:
             out = run()
         except (TypeError, ValueError, AttributeError, GradientError) as error:
             if isinstance(error, GradientError) and type(error) not in (GradientError, LeafWriteError):
                 raise  # It says what is wrong.
             raise NotDifferentiableError(f"{what} failed: {error} {repair}") from error
-    if exits.last is not None:
-        exits.raise_last(what, repair)
+    noted.check(what, repair)
     return out
 
 
