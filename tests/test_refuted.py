@@ -511,6 +511,17 @@ def test_a_tensor_that_a_tape_would_watch_leaves_it_at_its_first_use():
     assert exit_at(line) in message_of(NotConnectedError, lambda: tape.gradient(z, x, unconnected="error"))
 
 
+def test_a_look_does_not_hide_the_line_that_left_the_tape():
+    x = nt.tensor(2.0)
+    with nt.Tape() as tape:
+        line = sys._getframe().f_lineno + 1
+        z = nt.tensor(math.sin(x)) * 2.0
+        x.item()
+    said = message_of(NotConnectedError, lambda: tape.gradient(z, x, unconnected="error"))
+    assert f" The last tensor that left the tape did so by item() at {__file__}:{line + 1} (x.item())" in said
+    assert said.endswith(f", and one before it by float() at {__file__}:{line} (z = nt.tensor(math.sin(x)) * 2.0).")
+
+
 def test_an_error_names_no_line_of_before_the_tape():
     float(logits().sum())
     x = nt.tensor(2.0)

@@ -8,7 +8,7 @@ import numpy as np
 from . import tree
 from ._typing import NDArray
 from .core.apply import watch_on_use
-from .core.context import Exits, State, call_in, current, inside, peek
+from .core.context import BY_CALLS, Exits, State, call_in, current, inside, peek
 from .core.delivery import PASSED_ON, own_array
 from .core.gradients import as_tensor, link_of
 from .core.graph import Graph, begins_tracked, graph_of, is_moving
@@ -384,10 +384,11 @@ def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any]
     """
     if not exits:
         return
-    code, lasti, how = next(reversed(exits))
+    unnoticed = [exit for exit in exits if exit[2] == BY_CALLS and is_unnoticed(*exit[:2])]
+    code, lasti, how = unnoticed[-1] if unnoticed else next(reversed(exits))
     for number, out in enumerate(outs):
         is_connected = isinstance(out, Lifted) or (isinstance(out, Value) and out.node is not None)
-        if is_connected or (isinstance(out, Value) and how != "float()"):
+        if is_connected or (isinstance(out, Value) and how != BY_CALLS):
             continue
         repair = "take item()" if isinstance(out, Value) else "return a tensor"
         place = f" as output {number}" if len(outs) > 1 else ""
@@ -396,14 +397,12 @@ def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any]
             f"{describe_site(code, lasti)}, so its gradient would be lost. Use nt functions instead of math, nt.stack "
             f"instead of filling an array, and {repair} if a constant is meant."
         )
-    for code, lasti, how in exits:
-        if how == "float()" and is_unnoticed(code, lasti):
-            warn_user(
-                f"{name}: in {title(function)}, a tracked tensor became a number at {describe_site(code, lasti)}; if "
-                "the result depends on that number, a part of its derivative is lost. Use nt functions instead of "
-                "math, nt.stack instead of filling an array, and item() if a number is meant."
-            )
-            return
+    for code, lasti, _ in unnoticed[:1]:
+        warn_user(
+            f"{name}: in {title(function)}, a tracked tensor became a number at {describe_site(code, lasti)}; if "
+            "the result depends on that number, a part of its derivative is lost. Use nt functions instead of "
+            "math, nt.stack instead of filling an array, and item() if a number is meant."
+        )
 
 
 def check_callable(name: str, function: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._typing import NDArray
 from .core.batching import Batched
-from .core.context import current
+from .core.context import BY_CALLS, current
 from .core.op import Op
 from .core.record import call_site
 from .core.value import Lifted
@@ -70,7 +70,7 @@ class LiftedTensor(Lifted, Tensor):
     item = _leaves("item()")
     tolist = _leaves("tolist()")
     __array__ = _leaves("np.asarray()")
-    __float__ = _leaves("float()")
+    __float__ = _leaves(BY_CALLS)
     __int__ = _leaves("int()")
     __bool__ = _leaves("bool()")
     __index__ = _leaves("index")

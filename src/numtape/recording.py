@@ -1,5 +1,6 @@
 """What a tape does besides differentiating: record, watch, mark and rewind, end, and show itself."""
 
+import itertools
 import os
 import weakref
 from contextlib import AbstractContextManager, nullcontext
@@ -10,7 +11,7 @@ from . import tree
 from .core.binding import as_kind
 from .core.cells import FREED
 from .core.context import change, current, entered
-from .core.gradients import describe_exit, is_leaf
+from .core.gradients import describe_exits, is_leaf
 from .core.record import Record, warn_user
 from .core.scopes import Scope, casting
 from .core.tape import RecordingTape
@@ -126,8 +127,8 @@ class Recording:
 
     def _left(self) -> str:
         """Return the sentence that names where a tensor last left the tape since this one began, if one did."""
-        last_exit = current().thread.last_exit
-        return "" if last_exit is self._exit_before else describe_exit(last_exit)
+        since = itertools.takewhile(lambda exit: exit is not self._exit_before, reversed(current().thread.exits))
+        return describe_exits(list(since)[::-1])
 
     def _hold(self) -> None:
         for scope in self._scopes:

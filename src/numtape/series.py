@@ -11,7 +11,7 @@ from . import tree
 from .api import jvp
 from .arguments import as_outputs, check_callable, title
 from .core.apply import watch_on_use
-from .core.context import current, entered
+from .core.context import BY_CALLS, current, entered
 from .core.effects import effects
 from .core.gradients import link_of
 from .core.graph import begins_tracked, graph_of
@@ -154,7 +154,7 @@ def _by_series(function: Callable[[Any], Any], x: Any, order: int) -> list[Any] 
 
 def _check_exit(function: Callable[[Any], Any], last_exit: Any) -> None:
     """Raise if a series was to become a plain number by float(), which also ``math.sin(x)`` calls."""
-    if last_exit is not None and last_exit[2] == "float()":
+    if last_exit is not None and last_exit[2] == BY_CALLS:
         raise NotConnectedError(
             f"{_NAME}: {title(function)} makes a plain number of what depends on x by float() at "
             f"{describe_site(*last_exit[:2])}, so its part in the derivatives would be lost. Use nt functions instead "

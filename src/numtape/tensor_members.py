@@ -11,7 +11,7 @@ import numpy as np
 from . import ops, protocols
 from ._typing import NDArray
 from .core.apply import is_tracked, leave_out
-from .core.context import current, entered
+from .core.context import BY_CALLS, current, entered
 from .core.gradients import backward, is_leaf
 from .core.record import Record, call_site, next_index, note
 from .core.value import Lifted, Value, extras_of, make_writable, single_array, update_node, wrap
@@ -93,7 +93,7 @@ class Members(Value):
         return self.array.tolist()
 
     def __float__(self) -> Any:
-        return self._number(float, "float()")
+        return self._number(float, BY_CALLS)
 
     def __int__(self) -> Any:
         return self._number(int, "int()")

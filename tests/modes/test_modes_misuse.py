@@ -167,6 +167,13 @@ BAD = {
         NotConnectedError,
         None,
     ),
+    "a gradient that is lost before a look": (
+        lambda: nt.grad(lambda x: (nt.tensor(math.sin(x)), x.item())[0])(1.0),
+        NotConnectedError,
+        "grad: <lambda> returned a constant, and a tracked tensor left the tape by float() at FILE (LINE), so its "
+        "gradient would be lost. Use nt functions instead of math, nt.stack instead of filling an array, and take "
+        "item() if a constant is meant.",
+    ),
     "a number beside a tensor": (
         lambda: nt.jvp(lambda x: {"a": x * 2.0, "b": math.sin(x)}, 1.0, 1.0),
         NotConnectedError,

@@ -53,7 +53,10 @@ class Target(weakref.ref[Any]):
 
 
 #: Where tracked tensors became plain numbers or arrays: code, instruction, and by what. The last place is the last one.
-Exits = dict[tuple[CodeType, int, str], None]
+Exit = tuple[CodeType, int, str]
+Exits = dict[Exit, None]
+#: The conversion that functions of numbers call, and stores into arrays: it may be one that nobody wrote.
+BY_CALLS = "float()"
 #: So many places are remembered.
 _MOST_EXITS = 32
 
@@ -78,7 +81,7 @@ class Thread:
         self.written: Written | None = None
 
     @property
-    def last_exit(self) -> tuple[CodeType, int, str] | None:
+    def last_exit(self) -> Exit | None:
         """Where a tracked tensor was last converted to a plain number or array."""
         return next(reversed(self.exits), None)
 

@@ -1,10 +1,9 @@
 """From tensors to the sweeps: seed them, deliver gradients to ``.grad``, explain when nothing is connected."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from math import isfinite
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES, check_unmasked
 from ..errors import NotConnectedError, OperandError, ShapeError
-from .context import Target, current, entered, peek, settle
+from .context import BY_CALLS, Exit, Target, current, entered, peek, settle
 from .delivery import deliver, own_array
 from .forward import forward
 from .graph import Graph, graph_of, oldest_of
@@ -186,15 +185,23 @@ def why_untracked(target: Value) -> str:
         "the tensor depends on nothing that is tracked. Make a leaf with requires_grad=True, watch it on a tape, "
         "and compute with nt or np functions outside of no_grad."
     )
-    return text + describe_exit(state.thread.last_exit)
+    return text + describe_exits(state.thread.exits)
 
 
-def describe_exit(last_exit: tuple[CodeType, int, str] | None) -> str:
-    """Return the sentence that names the line where a tensor left the tape; nothing if none did."""
-    if last_exit is None:
-        return ""
-    code, lasti, how = last_exit
-    return f" The last tensor that left the tape did so by {how} at {describe_site(code, lasti)}."
+def describe_exits(exits: Iterable[Exit]) -> str:
+    """Return the sentence that names the line where a tensor last left the tape; nothing if none did.
+
+    The last one that did so by float() is named as well: ``math.sin(x)`` calls it, and a look by item() may follow.
+    """
+    text = ""
+    for code, lasti, how in reversed(list(exits)):
+        if not text:
+            text = f" The last tensor that left the tape did so by {how} at {describe_site(code, lasti)}"
+        elif how == BY_CALLS:
+            text += f", and one before it by {how} at {describe_site(code, lasti)}"
+        if how == BY_CALLS:
+            break
+    return text and f"{text}."
 
 
 def is_leaf(value: Value) -> bool:

@@ -31,8 +31,9 @@ LEAST_TILED = 1 << 21
 
 #: Up to how many terms a sum of a product may have so that it takes as long to write the result as to compute it.
 _THIN = 8
-#: How many bytes of a result to write at once: they lie in half as many pages as a CPU keeps the addresses of (64).
-_PIECE_BYTES = 1 << 17
+#: How many bytes of a result to write at once: they lie in three quarters as many pages as a CPU keeps the addresses of
+#: (64), and are too few for OpenBLAS to use threads.
+_PIECE_BYTES = 3 << 16
 #: The fewest rows that are worth a call.
 _FEWEST_ROWS = 8
 
