@@ -21,6 +21,7 @@ LAYERS = [
     {
         "api",
         "arguments",
+        "outputs",
         "directions",
         "exits",
         "series",

@@ -11,20 +11,16 @@ from . import tree
 from .arguments import (
     Argnums,
     Arguments,
-    as_output,
     call,
     check_argnums,
     check_callable,
-    check_connected,
     delivered,
     has_others,
     is_tracked_outside,
     must_record,
     released,
     run,
-    split_aux,
     stays_recorded,
-    title,
 )
 from .core.context import Exits, State, current, peek
 from .core.delivery import own_array
@@ -38,6 +34,7 @@ from .core.value import Value, array_of, wrap
 from .directions import all_moved
 from .errors import ArgumentError, ShapeError
 from .lone_gradients import gradient_alone, is_array_alone
+from .outputs import as_output, check_connected, split_aux, title
 
 
 def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:

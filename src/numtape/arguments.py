@@ -6,20 +6,19 @@ from typing import Any, Self
 import numpy as np
 
 from . import tree
-from ._typing import NDArray
 from .core.apply import watch_on_use
-from .core.context import BY_CALLS, Exits, State, call_in, current, inside, peek
+from .core.context import Exits, State, call_in, current, inside, peek
 from .core.delivery import PASSED_ON, own_array
 from .core.gradients import as_tensor, link_of
 from .core.graph import Graph, begins_tracked, graph_of, is_moving
-from .core.record import Record, describe_site, next_index, note, warn_user
+from .core.record import Record, next_index, note
 from .core.tape import RecordingTape
 from .core.value import LEAF, Extras, Lifted, Value, array_of, single_array, wrap
 from .core.write import version_of
 from .dtypes import float64, is_float, plain_array
-from .errors import ArgumentError, DtypeError, NotConnectedError, OperandError
-from .exits import is_unnoticed
+from .errors import ArgumentError, DtypeError, OperandError
 from .ops.casting import alias, clone
+from .outputs import as_outputs, split_aux
 from .tensors import Tensor
 
 Argnums = int | Sequence[int]
@@ -309,9 +308,6 @@ def distinct(gradients: list[Any]) -> list[Any]:
     return gradients
 
 
-#: Code object, instruction offset and kind of a conversion of a tracked tensor to a plain number.
-
-
 #: What a transform changes for the function that it calls.
 _CHANGED = ("grad", "tapes", "transforms")
 #: The calls of transforms that are running, in any thread, by their ids.
@@ -364,47 +360,6 @@ def call(
     return out_tree, as_outputs(name, function, out_tree, exits), aux
 
 
-def as_outputs(name: str, function: Callable[..., Any], out_tree: Any, exits: Exits) -> list[Any]:
-    """Return the leaves of what a function returned as tensors, checked."""
-    given = tree.leaves(out_tree)
-    if not given:
-        raise OperandError(
-            f"{name}: {title(function)} returned {out_tree!r}; it must return a tensor or a tree of them."
-        )
-    check_connected(name, function, given, exits)
-    return [as_output(name, function, out) for out in given]
-
-
-def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any], exits: Exits) -> None:
-    """Raise if an output is a constant, and a tracked tensor left the tape inside of the function.
-
-    A tensor made after item() or numpy() is a constant by the user's will; but float() is also what ``math.sin(x)`` and
-    ``array[0] = x`` call, and a result that is no tensor at all was computed beside the tape. If the output is
-    connected all the same, and nobody wrote ``float``, warn: what left may have a part in it.
-    """
-    if not exits:
-        return
-    unnoticed = [exit for exit in exits if exit[2] == BY_CALLS and is_unnoticed(*exit[:2])]
-    code, lasti, how = unnoticed[-1] if unnoticed else next(reversed(exits))
-    for number, out in enumerate(outs):
-        is_connected = isinstance(out, Lifted) or (isinstance(out, Value) and out.node is not None)
-        if is_connected or (isinstance(out, Value) and how != BY_CALLS):
-            continue
-        repair = "take item()" if isinstance(out, Value) else "return a tensor"
-        place = f" as output {number}" if len(outs) > 1 else ""
-        raise NotConnectedError(
-            f"{name}: {title(function)} returned a constant{place}, and a tracked tensor left the tape by {how} at "
-            f"{describe_site(code, lasti)}, so its gradient would be lost. Use nt functions instead of math, nt.stack "
-            f"instead of filling an array, and {repair} if a constant is meant."
-        )
-    for code, lasti, _ in unnoticed[:1]:
-        warn_user(
-            f"{name}: in {title(function)}, a tracked tensor became a number at {describe_site(code, lasti)}; if "
-            "the result depends on that number, a part of its derivative is lost. Use nt functions instead of "
-            "math, nt.stack instead of filling an array, and item() if a number is meant."
-        )
-
-
 def check_callable(name: str, function: Any) -> None:
     if not callable(function):
         raise OperandError(
@@ -420,48 +375,3 @@ def check_argnums(name: str, argnums: Any) -> None:
             f"{name}: argnums is {argnums!r}; it must be an integer or a tuple of integers. The function's arguments "
             f"go to the result: nt.{name}(f)(x)."
         )
-
-
-def as_output(name: str, function: Callable[..., Any], out: Any) -> Any:
-    if isinstance(out, Lifted):
-        out = out.settled()
-    if isinstance(out, Value):
-        if not is_float(out.dtype):
-            raise DtypeError(
-                f"{name}: {title(function)} returned a tensor of {out.dtype}, which has no derivative; it must return "
-                "floats."
-            )
-        return out
-    if isinstance(out, float | int | complex | np.ndarray | np.generic) and not isinstance(out, bool):
-        # A constant: its derivatives are zero.
-        return wrap(Tensor, _as_constant(name, function, np.asarray(out)))
-    hint = "; with has_aux=True, it may return a pair" if isinstance(out, tuple) and len(out) == 2 else ""
-    what = "a scalar tensor" if name in ("grad", "value_and_grad") else "a tensor"
-    raise OperandError(f"{name}: {title(function)} returned {type(out).__name__}; it must return {what}{hint}.")
-
-
-def _as_constant(name: str, function: Callable[..., Any], array: NDArray) -> NDArray:
-    kind = array.dtype.kind
-    if kind == "c":
-        raise DtypeError(
-            f"{name}: {title(function)} returned {array.dtype}, but numtape computes with real numbers; return real "
-            "and imaginary parts as two outputs."
-        )
-    if kind not in "iu" and not is_float(array.dtype):
-        raise DtypeError(f"{name}: {title(function)} returned an array of {array.dtype}; it must return floats.")
-    return array.astype(np.float64)
-
-
-def split_aux(name: str, function: Callable[..., Any], out: Any) -> tuple[Any, Any]:
-    """Return what a function with `has_aux` returned, as a pair."""
-    if not isinstance(out, tuple) or len(out) != 2:
-        got = f"a tuple of {len(out)}" if isinstance(out, tuple) else type(out).__name__
-        raise OperandError(
-            f"{name}: has_aux is set, but {title(function)} returned {got}; it must return a pair, what is "
-            "differentiated and anything else."
-        )
-    return out
-
-
-def title(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", repr(function))

@@ -22,7 +22,6 @@ from .arguments import (
     must_record,
     released,
     stays_recorded,
-    title,
 )
 from .core.context import current, entered
 from .core.gradients import as_tensor, link_of, ones_like, sweep, tracked_again
@@ -33,6 +32,7 @@ from .counts import is_count
 from .errors import ArgumentError, NotDifferentiableError, OperandError, ShapeError
 from .lifted import BatchedTensor
 from .ops import concat, where
+from .outputs import title
 from .schedule import HybridScheduler
 from .scheduler_config import SchedulerConfig, SchedulingStrategy, as_member
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import tree
 from .api import jvp
-from .arguments import as_outputs, check_callable, title
+from .arguments import check_callable
 from .core.apply import watch_on_use
 from .core.context import BY_CALLS, current, entered
 from .core.effects import effects
@@ -29,6 +29,7 @@ from .errors import (
     ShapeError,
 )
 from .lifted import LiftedTensor
+from .outputs import as_outputs, title
 from .protocols import VALUE_FREE
 from .taylor import Series, variable
 from .tensors import Tensor

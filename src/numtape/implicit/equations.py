@@ -9,13 +9,13 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
-from ..arguments import title
 from ..core.gradients import link_of, sweep
 from ..core.value import Lifted, Value, wrap
 from ..dtypes import HALF_DTYPES, is_float
 from ..errors import ArgumentError, DtypeError, NotDifferentiableError, OperandError, ShapeError
 from ..ops import stack
 from ..ops.casting import alias
+from ..outputs import title
 from ..tensors import Tensor
 from .capturing import alone
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
-from ..arguments import title
 from ..core.value import Value, wrap
 from ..errors import ArgumentError, ConvergenceError, LinearAlgebraError, OperandError
+from ..outputs import title
 from ..tensors import Tensor
 from .capturing import Constants, alone
 from .equations import Equation, Space

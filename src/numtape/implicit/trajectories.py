@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from .._typing import NDArray
-from ..arguments import title
 from ..core.context import current
 from ..core.effects import undoing
 from ..core.gradients import link_of
@@ -18,6 +17,7 @@ from ..core.value import Value, wrap
 from ..errors import GradientError, ShapeError
 from ..ops import stack
 from ..ops.casting import alias
+from ..outputs import title
 from ..tensors import Tensor
 from ..transforms.loop_states import checksum, detached, tensors_of, with_tensors
 from ..transforms.loops import checkpoint_loop

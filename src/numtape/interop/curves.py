@@ -8,12 +8,12 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
-from ..arguments import title
 from ..core.apply import is_tracked
 from ..core.context import current
 from ..core.value import Value
 from ..errors import ArgumentError, LeavesTapeError, NonFiniteError, OperandError, ShapeError
 from ..ops import solve
+from ..outputs import title
 from .bounds import sides_of
 from .functions import Residuals
 from .results import CurveFit

@@ -9,11 +9,12 @@ import numpy as np
 from .. import tree
 from .._typing import NDArray
 from ..api import gradients_of, vjp
-from ..arguments import Arguments, call, depends_on_others, title
+from ..arguments import Arguments, call, depends_on_others
 from ..core.context import current, entered
 from ..core.value import Value, wrap
 from ..errors import LeavesTapeError, NonFiniteError, NotConnectedError, OperandError, ShapeError
 from ..jacobians import hessian, jacobian
+from ..outputs import title
 from ..sparse.exits import on_tape
 from ..sparse.sparsity import sparsity
 from ..tensors import Tensor

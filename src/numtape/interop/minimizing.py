@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..arguments import title
 from ..errors import ArgumentError
 from ..jacobians import hessian
+from ..outputs import title
 from .bounds import as_bounds
 from .functions import Objective, Residuals, solving
 from .loading import scipy_part

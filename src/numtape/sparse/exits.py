@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..arguments import title
 from ..exits import noted_exits
+from ..outputs import title
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from ..arguments import Argnums, check_argnums, check_callable, title
+from ..arguments import Argnums, check_argnums, check_callable
 from ..jacobians import scalar_gradients, scheduler_for
+from ..outputs import title
 from .derivatives import Computer, recorded, sparse_derivative
 from .matrices import Matrix, check_library
 from .plans import Plans

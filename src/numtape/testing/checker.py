@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..api import takes
-from ..arguments import title
 from ..errors import OperandError
+from ..outputs import title
 from ..tapes import Tape
 from ..verdicts.differences import check_options, stencil_of
 from .gradients import check_gradients

@@ -11,7 +11,6 @@ import numpy as np
 from .. import tree
 from .._typing import NDArray
 from ..api import vjp
-from ..arguments import title
 from ..core.facts import Structure
 from ..core.op import Op
 from ..core.record import Record
@@ -20,6 +19,7 @@ from ..core.value import LEAF, Value, wrap
 from ..dtypes import is_float, unit_of
 from ..errors import ArgumentError, DtypeError, GradientError, NumtapeError, OperandError, ShapeError
 from ..grad_mode import enable_grad
+from ..outputs import title
 from ..tensors import Tensor
 from ..verdicts.differences import EPSILON, LARGEST, SAME, Line
 from ..verdicts.judging import Spot, Verdict

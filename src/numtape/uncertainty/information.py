@@ -7,10 +7,10 @@ import numpy as np
 
 from .. import tree
 from .._typing import NDArray
-from ..arguments import title
 from ..errors import ArgumentError, LinearAlgebraError, ShapeError
 from ..interop.functions import Residuals, solving
 from ..interop.vectors import Layout
+from ..outputs import title
 from .covariances import as_array, check_constant
 from .per_sample import per_sample_gradients
 

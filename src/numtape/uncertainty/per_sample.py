@@ -8,7 +8,6 @@ import numpy as np
 
 from .. import tree
 from ..api import gradients_of
-from ..arguments import title
 from ..core.effects import effects
 from ..core.op import Op
 from ..core.scopes import Scope
@@ -17,6 +16,7 @@ from ..errors import OperandError, ShapeError
 from ..interop.vectors import is_numbers
 from ..lifted import BatchedTensor
 from ..ops import broadcast_to, stack
+from ..outputs import title
 from ..sparse.exits import on_tape
 from ..tensors import Tensor
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .._typing import NDArray
-from ..arguments import title
 from ..errors import GradientError
 from ..interop.functions import Objective, solving
 from ..interop.loading import scipy_part
 from ..interop.vectors import Layout
+from ..outputs import title
 from ..random_creation import randn
 from ..streams import Generator
 
