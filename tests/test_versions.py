@@ -114,6 +114,45 @@ def test_a_stale_view_that_is_overwritten_as_a_whole_can_be_used():
     assert (row * row).sum().item() == 12.0
 
 
+def overwritten(x):
+    """Compute a number, then overwrite it without a record: its history tells another one."""
+    y = (x * x).sum()
+    with nt.no_grad():
+        y += 1.0
+    return y
+
+
+def on_a_tape(differentiate):
+    with nt.Tape() as tape:
+        x = tape.watch(nt.tensor([1.0, 2.0]))
+        y = overwritten(x)
+    return differentiate(tape, y, x)
+
+
+@pytest.mark.parametrize(
+    ("name", "differentiate"),
+    [
+        ("backward", lambda: overwritten(leaf(1.0, 2.0)).backward()),
+        ("backward", lambda: on_a_tape(lambda tape, y, x: tape.backward(y))),
+        ("gradient", lambda: on_a_tape(lambda tape, y, x: tape.gradient(y, x))),
+        ("jacobian", lambda: on_a_tape(lambda tape, y, x: tape.jacobian(y, x))),
+        ("forward_gradient", lambda: on_a_tape(lambda tape, y, x: tape.forward_gradient(x, y))),
+        ("compute_gradients", lambda: nt.compute_gradients(overwritten(leaf(1.0, 2.0)))),
+        ("grad of overwritten", lambda: nt.grad(overwritten)(np.ones(2))),
+        ("grad of overwritten", lambda: nt.grad(overwritten)(nt.ones(2))),
+        ("vjp of overwritten", lambda: nt.vjp(overwritten, np.ones(2))),
+        ("jvp of overwritten", lambda: nt.jvp(overwritten, np.ones(2), np.ones(2))),
+        ("jacobian of overwritten", lambda: nt.jacobian(overwritten)(np.ones(2))),
+        ("jacobian of overwritten", lambda: nt.jacobian(overwritten, mode="forward")(np.ones(2))),
+        ("hessian of overwritten", lambda: nt.hessian(overwritten)(np.ones(2))),
+        ("hvp of overwritten", lambda: nt.hvp(overwritten, np.ones(2), np.ones(2))),
+    ],
+)
+def test_what_was_overwritten_without_a_record_is_not_differentiated(name, differentiate):
+    with pytest.raises(OverwrittenError, match=rf"^{name}: .*without being recorded at .*y \+= 1"):
+        differentiate()
+
+
 def test_views_without_recorded_writes_take_what_no_grad_writes():
     w, base = leaf(1.0, 1.0, 1.0), nt.zeros(3, dtype="float64")
     row = base[:]

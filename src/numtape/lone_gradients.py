@@ -36,7 +36,9 @@ def gradient_alone(inputs: Arguments, out: Any, state: State) -> NDArray | None:
     It does unless the function returned a number that was computed from the argument and from arrays alone.
     """
     record = getattr(out, "node", None)
-    if type(record) is not Record or record.shape or running:  # Another thread may differentiate by what is inside.
+    if type(record) is not Record or record.shape or out.version is not None:  # A version: it may have been written.
+        return None
+    if running:  # Another thread may differentiate by what is inside.
         return None
     (source,) = inputs.tensors
     graph = graph_of((record,), since=inputs.since)

@@ -10,6 +10,7 @@ from ._typing import NDArray
 from .core.context import BY_CALLS, Exits
 from .core.record import describe_site, warn_user
 from .core.value import Lifted, Value, wrap
+from .core.write import check_history
 from .dtypes import is_float
 from .errors import DtypeError, NotConnectedError, OperandError
 from .exits import is_unnoticed
@@ -61,6 +62,7 @@ def as_output(name: str, function: Callable[..., Any], out: Any) -> Any:
     if isinstance(out, Lifted):
         out = out.settled()
     if isinstance(out, Value):
+        check_history(f"{name} of {title(function)}", out)
         if not is_float(out.dtype):
             raise DtypeError(
                 f"{name}: {title(function)} returned a tensor of {out.dtype}, which has no derivative; it must return "

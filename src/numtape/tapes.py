@@ -31,6 +31,7 @@ from .core.record import Record
 from .core.reverse import Cotangents
 from .core.stepping import backward_steps
 from .core.value import Value
+from .core.write import check_history
 from .dtypes import HALF_DTYPES, widened
 from .errors import ArgumentError, MemoryBudgetError, NotConnectedError, OperandError, TapeConsumedError
 from .gradients import Gradients, ScaledGradients
@@ -134,6 +135,8 @@ class Tape(TapeDerivatives):
                 f"gradient: {len(target_list)} targets and {len(given)} output_gradients were given; give one for each "
                 "target, or None for ones."
             )
+        for target in target_list:
+            check_history("gradient", target)
         seeds = [seed_of("gradient", target, g) for target, g in zip(target_list, given, strict=True)]
         outer = self._outer_tapes()
         create_graph = create_graph or self._is_differentiated(outer, seeds, target_list)

@@ -20,6 +20,7 @@ from .record import Record, describe_site, shortened
 from .reverse import Cotangents, reverse
 from .tape import watching
 from .value import LEAF, Value, array_of, wrap, wrap_seed
+from .write import check_history
 
 
 def link_of(value: Value) -> Any:
@@ -172,6 +173,7 @@ def check_target(name: str, target: Any) -> None:
         raise OperandError(
             f"{name}: wants the loss tensor itself, not {type(target).__name__}; call it with the tensor, not its id."
         )
+    check_history(name, target)
     if target.node is None:
         raise NotConnectedError(f"{name}: {why_untracked(target)}")
 

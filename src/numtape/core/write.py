@@ -69,22 +69,30 @@ def read_stamp(op: "Op", value: Value) -> int:
     assert value.version is not None
     version, stamp = value.version
     if version.count != stamp:
-        has_history = type(value.node) is Record
-        if has_history or has_lost_history(value):
-            made = f"computed at {value.node.site}" if type(value.node) is Record else "made without history"
-            how, repair = "through another view", "through the tensor itself (x[0, 1] = v instead of x[0][1] = v)"
-            if version.writer() is value:
-                if has_history:
-                    how, repair = "without being recorded", "outside of no_grad"
-                else:
-                    how = "through another view, before it was written itself"
-            raise OverwrittenError(
-                f"{op.name}: this tensor was {made} and its memory was overwritten {how} at "
-                f"{describe_site(version.code, version.lasti)}; its history no longer tells its contents. Write "
-                f"{repair}, or clone() before the write."
-            )
+        check_history(op.name, value)
         value.version = (version, version.count)
     return version.count
+
+
+def check_history(name: str, value: Value) -> None:
+    """Raise if the history of a value, which somebody wants to differentiate, no longer tells its contents."""
+    if value.version is None or value.version[0].count == value.version[1]:
+        return
+    version, has_history = value.version[0], type(value.node) is Record
+    if not (has_history or has_lost_history(value)):
+        return
+    made = f"computed at {value.node.site}" if type(value.node) is Record else "made without history"
+    how, repair = "through another view", "through the tensor itself (x[0, 1] = v instead of x[0][1] = v)"
+    if version.writer() is value:
+        if has_history:
+            how, repair = "without being recorded", "outside of no_grad"
+        else:
+            how = "through another view, before it was written itself"
+    raise OverwrittenError(
+        f"{name}: this tensor was {made} and its memory was overwritten {how} at "
+        f"{describe_site(version.code, version.lasti)}; its history no longer tells its contents. Write "
+        f"{repair}, or clone() before the write."
+    )
 
 
 def raise_overwritten(reader: Record, name: str, version: Version) -> NoReturn:
