@@ -8,14 +8,17 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from numtape.kernels import cpu
-from numtape.kernels.machine import machine_class
+from numtape.kernels.machine import CORE_VARIABLE, machine_class
 
+#: Variables that hold NumPy's BLAS to another CPU than this one. They tell the peers, who bring their own, nothing.
+HOLDS = (CORE_VARIABLE, "OPENBLAS_L2_SIZE")
 #: The variable that names the instructions which oneDNN may use.
 LIMIT = "ONEDNN_MAX_CPU_ISA"
 
@@ -70,11 +73,19 @@ def _told() -> str:
 
 
 def options(description: str) -> argparse.Namespace:
-    """Parse the options that all benchmarks share."""
+    """Parse the options that all benchmarks share; begin anew if the environment holds NumPy's BLAS to another CPU."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=31, help="interleaved rounds (at least 15)")
     parser.add_argument("--json", help="write the figures to this file")
-    return parser.parse_args()
+    parser.add_argument("--held", action="store_true", help=f"measure with {' and '.join(HOLDS)} as they are set")
+    given = parser.parse_args()
+    held = {name: os.environ[name] for name in HOLDS if name in os.environ}
+    if held and not given.held:
+        told = " ".join(f"{name}={value}" for name, value in held.items())
+        print(f"without {told}, which holds NumPy's BLAS back, and not the peers'; --held keeps it", flush=True)
+        rest = {name: value for name, value in os.environ.items() if name not in held}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], rest)
+    return given
 
 
 def optional(name: str) -> Any:
