@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numtape as nt
-from numtape.errors import ArgumentError, GradientError, OperandError
+from numtape.errors import ArgumentError, GradientError, NotDifferentiableError, OperandError
 from numtape.gradient_clipping import (
     clip_by_global_norm,
     clip_by_norm,
@@ -145,7 +145,44 @@ def test_tracked_gradients_stay_tracked():
     x = nt.tensor([3.0], requires_grad=True)
     (clipped,) = clip_by_norm([x * 2.0], 3.0)
     clipped.sum().backward()
-    assert x.grad.tolist() == [1.0]
+    assert x.grad.tolist() == [0.0]  # What is clipped has the norm 3 whatever x is.
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        lambda g: clip_by_global_norm([g, g[:1] * 2.0], 1.0)[0],
+        lambda g: clip_by_global_norm([g], 100.0)[0],
+        lambda g: clip_by_norm([g, g * 2.0], 3.0)[1],
+        lambda g: clip_by_value([g], (-2.0, 7.0))[0],
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_clipping_is_differentiable(clip, dtype):
+    x, weights = np.array([1.5, 2.0, -0.5], dtype), np.array([1.0, 2.0, 3.0], dtype)
+
+    def loss(x):
+        return (clip(x**2 * 2.0) * weights).sum()
+
+    assert nt.check_gradients(loss, x)
+    by_hand = [nt.jvp(loss, x, unit)[1] for unit in np.eye(3, dtype=dtype)]
+    np.testing.assert_allclose(nt.grad(loss)(x), by_hand, rtol=1e-5, atol=1e-6)
+    given = clip(x**2 * 2.0)
+    np.testing.assert_allclose(clip(nt.tensor(x, requires_grad=True) ** 2 * 2.0).numpy(), given, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        lambda limit: clip_by_global_norm([nt.ones(2)], limit)[0],
+        lambda limit: clip_by_norm([nt.ones(2)], limit)[0],
+        lambda limit: clip_by_value([nt.ones(2)], limit)[0],
+        lambda limit: clip_by_value([nt.ones(2)], (-1.0, limit))[0],
+    ],
+)
+def test_a_tracked_limit_is_refused(clip):
+    with pytest.raises(NotDifferentiableError, match=r"has no derivative, but a tracked tensor was given"):
+        nt.grad(lambda limit: clip(limit).sum())(0.5)
 
 
 ERRORS = [

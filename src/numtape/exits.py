@@ -4,20 +4,27 @@ import functools
 import re
 from types import CodeType
 
-from .core.context import Exits, current
+from .core.context import BY_BACKWARD, BY_CALLS, Exits, current
 from .core.record import describe_site
 from .errors import NotDifferentiableError
 
 #: The conversion that nothing but a user's own call makes: it says that a plain number is meant.
 _ON_PURPOSE = "item()"
 
-#: What says in the text of a call that a number is only looked at.
-_LOOKS = re.compile(r"\b(float|isnan|isinf|isfinite|isclose)\b")
+#: What says in the text of a call, or among the names of code without text, that a number is meant, or looked at. As an
+#: argument, float is a dtype as a rule.
+_LOOKS = re.compile(r"\b(float *\(|(map *\(|key *=) *float\b|isnan|isinf|isfinite|isclose)")
+_LOOKING_NAMES = frozenset(("float", "isnan", "isinf", "isfinite", "isclose", "print", "format"))
 
 
 @functools.lru_cache(maxsize=128)
-def is_unnoticed(code: CodeType, lasti: int) -> bool:
-    """Say whether a conversion by ``float()`` was hardly meant: to fill an array, or to call a function of numbers."""
+def is_unnoticed(code: CodeType, lasti: int, how: str) -> bool:
+    """Say whether a tensor hardly left the tape on purpose: to fill an array, to call a function of numbers, to .grad.
+
+    Nor was ``float()`` written there. It is what the first two call.
+    """
+    if how != BY_CALLS:
+        return how == BY_BACKWARD
     import dis  # Rarely needed, and slow to import.
     import itertools
     import linecache
@@ -29,6 +36,8 @@ def is_unnoticed(code: CodeType, lasti: int) -> bool:
         return False
     line, last, begin, end = next(itertools.islice(code.co_positions(), lasti // 2, None))
     source = linecache.getline(code.co_filename, line or 0).encode()
+    if not source:  # Code that was typed in, or evaluated.
+        return _LOOKING_NAMES.isdisjoint(code.co_names)
     text = source[begin : end if last == line else None].decode(errors="replace")
     return "(" in text and not _LOOKS.search(text)
 

@@ -8,6 +8,9 @@ import numpy as np
 
 from . import ops, tree
 from ._typing import NDArray
+from .core.apply import is_tracked
+from .core.binding import as_static, check_untracked
+from .core.context import current
 from .core.marks import marks
 from .core.value import Value, wrap
 from .core.write import mark_written
@@ -105,11 +108,11 @@ def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
         [tensor([0.6]), tensor([0.8])]
     """
     limit = _limit("clip_by_global_norm", "max_norm", max_norm)
-    arrays = [x.array if isinstance(x, Value) else np.asarray(x) for x in _leaves("clip_by_global_norm", grads)]
-    total = _norm("clip_by_global_norm", arrays, 2.0)
-    # Not `total <= limit`: a NaN must not pass for a small norm.
-    scale = 1.0 if total <= limit else limit / total
-    return _map(lambda g: ops.mul(g, scale), grads) if scale != 1.0 else grads
+    total = _norm_on_tape("clip_by_global_norm", _leaves("clip_by_global_norm", grads))
+    if total <= limit:
+        return grads
+    scale = limit / total
+    return _map(lambda g: ops.mul(g, scale), grads)
 
 
 def clip_by_norm(grads: Any, max_norm: float) -> Any:
@@ -130,7 +133,7 @@ def clip_by_norm(grads: Any, max_norm: float) -> Any:
     _leaves("clip_by_norm", grads)
 
     def clipped(g: Any) -> Any:
-        total = _norm("clip_by_norm", [g.array if isinstance(g, Value) else np.asarray(g)], 2.0)
+        total = _norm_on_tape("clip_by_norm", [g])
         return g if total <= limit else ops.mul(g, limit / total)
 
     return _map(clipped, grads)
@@ -153,6 +156,7 @@ def clip_by_value(grads: Any, clip_value: float | tuple[float, float]) -> Any:
         array([ 1., -2.])
     """
     if isinstance(clip_value, tuple | list):
+        check_untracked("clip_by_value", "clip_value", clip_value)
         if len(clip_value) != 2 or not clip_value[0] <= clip_value[1]:
             raise ArgumentError(f"clip_by_value: clip_value is {clip_value!r}; a range is the least and the largest.")
         low, high = map(float, clip_value)
@@ -165,7 +169,7 @@ def clip_by_value(grads: Any, clip_value: float | tuple[float, float]) -> Any:
 
 def _limit(title: str, name: str, value: Any) -> float:
     try:
-        limit = float(value)
+        limit = float(as_static(title, name, value))
     except (TypeError, ValueError) as error:
         raise OperandError(f"{title}: {name} is of type {type(value).__name__}; it must be a number.") from error
     if not limit >= 0:
@@ -201,6 +205,13 @@ def _norm(title: str, arrays: list[NDArray], order: float) -> float:
         raise ArgumentError(f"{title}: norm_type is {order!r}; it must be a number above 0, or inf.")
     with np.errstate(all="ignore"):
         return float(sum(_power_sum(each, order) for each in arrays) ** (1.0 / order))
+
+
+def _norm_on_tape(title: str, grads: list[Any]) -> Any:
+    """Return the norm of all elements together: on the tape if any of them is, so that clipping is differentiable."""
+    if current().grad and any(isinstance(g, Value) and is_tracked(g) for g in grads):
+        return ops.vector_norm(ops.stack([ops.vector_norm(g) for g in grads]))
+    return _norm(title, [g.array if isinstance(g, Value) else np.asarray(g) for g in grads], 2.0)
 
 
 def _power_sum(array: NDArray, order: float) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 
 from . import tree
 from ._typing import NDArray
-from .core.context import BY_CALLS, Exits
+from .core.context import BY_BACKWARD, BY_CALLS, Exits
 from .core.record import describe_site, warn_user
 from .core.value import Lifted, Value, wrap
 from .core.write import check_history
@@ -32,30 +32,41 @@ def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any]
     """Raise if an output is a constant, and a tracked tensor left the tape inside of the function.
 
     A tensor made after item() or numpy() is a constant by the user's will; but float() is also what ``math.sin(x)`` and
-    ``array[0] = x`` call, and a result that is no tensor at all was computed beside the tape. If the output is
-    connected all the same, and nobody wrote ``float``, warn: what left may have a part in it.
+    ``array[0] = x`` call, `backward` leaves constants in ``.grad``, and a result that is no tensor at all was computed
+    beside the tape. If the output is connected all the same, and nobody wrote ``float``, warn: what left may have a
+    part in it.
     """
     if not exits:
         return
-    unnoticed = [exit for exit in exits if exit[2] == BY_CALLS and is_unnoticed(*exit[:2])]
+    unnoticed = [exit for exit in exits if is_unnoticed(*exit)]
     code, lasti, how = unnoticed[-1] if unnoticed else next(reversed(exits))
     for number, out in enumerate(outs):
         is_connected = isinstance(out, Lifted) or (isinstance(out, Value) and out.node is not None)
-        if is_connected or (isinstance(out, Value) and how != BY_CALLS):
+        if is_connected or (isinstance(out, Value) and how not in (BY_CALLS, BY_BACKWARD)):
             continue
-        repair = "take item()" if isinstance(out, Value) else "return a tensor"
         place = f" as output {number}" if len(outs) > 1 else ""
         raise NotConnectedError(
             f"{name}: {title(function)} returned a constant{place}, and a tracked tensor left the tape by {how} at "
-            f"{describe_site(code, lasti)}, so its gradient would be lost. Use nt functions instead of math, nt.stack "
-            f"instead of filling an array, and {repair} if a constant is meant."
+            f"{describe_site(code, lasti)}, so its gradient would be lost. "
+            f"{_repair(how, 'take item()' if isinstance(out, Value) else 'return a tensor', 'constant')}"
         )
-    for code, lasti, _ in unnoticed[:1]:
+    for code, lasti, how in unnoticed[:1]:
+        site = describe_site(code, lasti)
+        left = f"a tracked tensor became a number at {site}; if the result depends on that number"
+        if how == BY_BACKWARD:
+            left = f"gradients of a tracked tensor went into .grad at {site}; if the result depends on them"
         warn_user(
-            f"{name}: in {title(function)}, a tracked tensor became a number at {describe_site(code, lasti)}; if "
-            "the result depends on that number, a part of its derivative is lost. Use nt functions instead of "
-            "math, nt.stack instead of filling an array, and item() if a number is meant."
+            f"{name}: in {title(function)}, {left}, a part of its derivative is lost. "
+            f"{_repair(how, 'item()', 'number')}"
         )
+
+
+def _repair(how: str, instead: str, meant: str) -> str:
+    if how == BY_BACKWARD:
+        return "Since .grad carries no graph, take gradients by nt.grad, tape.gradient, or as tape.backward gives them."
+    return (
+        f"Use nt functions instead of math, nt.stack instead of filling an array, and {instead} if a {meant} is meant."
+    )
 
 
 def as_output(name: str, function: Callable[..., Any], out: Any) -> Any:

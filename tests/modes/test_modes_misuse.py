@@ -434,6 +434,8 @@ UNNOTICED = {
     "a loop": often,
     "a function of math": lambda x: x * math.exp(x[0]),
     "an array of numbers": lambda x: x + np.fromiter((part for part in x), np.float64),
+    "an array of floats": lambda x: x + np.fromiter(x, float),
+    "code without text": eval("lambda x: x * math.exp(x[0])", {"math": math}),
 }
 
 
@@ -461,6 +463,8 @@ def test_numbers_that_are_asked_for_are_no_matter():
         assert not math.isnan(x[0])
         assert f"{float(x[0])} {x[0]:.2f} {x[0]}".startswith("1.0 1.00 ")
         least = min([x[0], x[1]], key=float)
-        return x * x[0].item() + float(least)
+        first, second = map(float, x)
+        eval("print(float(x[0]))", {"x": x})
+        return x * x[0].item() + float(least) + first - second
 
     assert nt.jacobian(looked_at)(np.ones(2)).tolist() == [[1.0, 0.0], [0.0, 1.0]]

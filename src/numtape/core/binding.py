@@ -167,12 +167,20 @@ def as_static(name: str, argument: str, value: Any) -> Any:
     """
     if not isinstance(value, Value):
         return value
-    if isinstance(value, Lifted) or is_tracked(value):
+    check_untracked(name, argument, value)
+    return value.array.copy() if value.shape else value.array.item()
+
+
+def check_untracked(name: str, argument: str, value: Any) -> None:
+    """Raise if an argument is a tracked tensor, or if one is in it, for which nobody has a derivative."""
+    if isinstance(value, tuple | list):
+        for each in value:
+            check_untracked(name, argument, each)
+    elif isinstance(value, Lifted) or (isinstance(value, Value) and is_tracked(value)):
         raise NotDifferentiableError(
             f"{name}: argument {argument!r} has no derivative, but a tracked tensor was given; "
             f"pass {argument}.detach() if its gradient is not wanted."
         )
-    return value.array.copy() if value.shape else value.array.item()
 
 
 def plain_axis(name: str, axis: Any) -> Any:

@@ -1,5 +1,6 @@
 """From tensors to the sweeps: seed them, deliver gradients to ``.grad``, explain when nothing is connected."""
 
+import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -11,12 +12,12 @@ import numpy as np
 from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES, check_unmasked
 from ..errors import NotConnectedError, OperandError, ShapeError
-from .context import BY_CALLS, Exit, Target, current, entered, peek, settle
+from .context import BY_BACKWARD, BY_CALLS, Exit, Target, current, entered, peek, settle
 from .delivery import deliver, own_array
 from .forward import forward
-from .graph import Graph, graph_of, oldest_of
+from .graph import Graph, graph_of, has_argument, oldest_of
 from .marks import marks
-from .record import Record, describe_site, shortened
+from .record import Record, call_site, describe_site, shortened
 from .reverse import Cotangents, reverse
 from .tape import watching
 from .value import LEAF, Value, array_of, wrap, wrap_seed
@@ -148,7 +149,10 @@ def as_tensor(cotangent: Any, like: Any, cls: type[Value]) -> Any:
 def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     """Add the derivatives of `target` to the ``.grad`` of the leaves that require it."""
     check_target(name, target)
-    settle(current())
+    state = current()
+    settle(state)
+    if state.transforms and has_argument(graph_of([link_of(target)])):
+        state.thread.note_exit(*call_site(sys._getframe()), BY_BACKWARD)
     free = free and is_freeable(target)
     graph, scales = marks.search([link_of(target)], [gradient])
     seeds = [None if gradient is None else seed_of(name, target, gradient)]

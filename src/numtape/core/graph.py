@@ -106,6 +106,15 @@ def _has_argument(records: Sequence[Record], own: Set[Any]) -> bool:
     return any(notes.is_argument and record not in own for record in records if (notes := record.notes) is not None)
 
 
+def has_argument(graph: Graph) -> bool:
+    """Say whether a graph goes through what a transform that runs differentiates by, in whatever thread."""
+    records, leaves = graph
+    return _has_argument(records, frozenset()) or any(
+        type(leaf) is Gone or (isinstance(leaf, Value) and leaf.extras is not None and leaf.extras.is_argument)
+        for leaf in leaves
+    )
+
+
 def is_moving(x: Any) -> bool:
     """Say whether somebody differentiates by something: it is tracked, or a series or batch."""
     return isinstance(x, Lifted) or (isinstance(x, Value) and x.node is not None)

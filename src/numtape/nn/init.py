@@ -11,6 +11,7 @@ from ..core.stream import Stream, stream_of
 from ..core.value import Value
 from ..errors import ArgumentError, OperandError, ShapeError
 from ..grad_mode import no_grad
+from .states import check_constant
 
 #: By how much a nonlinearity's layer must scale its weights to keep the variance of what passes.
 _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
@@ -24,6 +25,7 @@ def _write(name: str, tensor: Any, array: Any) -> Any:
         raise OperandError(
             f"{name}: fills a tensor in place, not {type(tensor).__name__}; make one with nt.empty or nt.nn.Parameter."
         )
+    check_constant(name, array)
     with no_grad():
         tensor[...] = array  # type: ignore[index]
     return tensor

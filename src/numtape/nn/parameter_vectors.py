@@ -11,6 +11,7 @@ from ..grad_mode import no_grad
 from ..gradient_clipping import clip_grad_norm_ as clip_grad_norm_
 from ..gradient_clipping import clip_grad_value_ as clip_grad_value_
 from ..ops import concat, reshape
+from .states import check_constant
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Any:
@@ -29,6 +30,11 @@ def parameters_to_vector(parameters: Iterable[Any]) -> Any:
 def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
     """Write the elements of a vector into parameters, one parameter after another.
 
+    The write is not recorded: to differentiate by the vector, call the model by `nt.nn.functional_call`.
+
+    Raises:
+        NotDifferentiableError: in a function that is being differentiated by what the vector depends on.
+
     Example:
         >>> line = nt.nn.Linear(1, 1)
         >>> nt.nn.utils.vector_to_parameters(nt.tensor([2.0, 3.0]), line.parameters())
@@ -36,6 +42,7 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
         5.0
     """
     found = list(parameters)
+    check_constant("vector_to_parameters", vec)
     array = np.asarray(array_of(vec))
     count = sum(each.size for each in found)
     if array.shape != (count,):

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .._typing import NDArray
+from ..core.binding import check_untracked
 from ..core.gradients import is_leaf
 from ..core.value import Value
 from ..dtypes import FLOAT_DTYPES, check_unmasked, widened
@@ -51,6 +52,7 @@ def is_number(x: Any) -> bool:
 
 def check_option(title: str, name: str, value: Any) -> Any:
     """Return an option as plain Python numbers; raise if it has a name that is known and a value that is not right."""
+    check_untracked(title, name, value)  # An update is not recorded.
     if isinstance(value, list):
         value = tuple(value)
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray | Value) and value.shape == ()):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Dtype
+from ..core.binding import check_untracked
 from ..core.scopes import aside
 from ..core.value import Value, wrap
 from ..dtypes import float32, is_float, widened
@@ -115,7 +116,9 @@ class Rule:
         is_known = True
         for name in self._update_options:
             option = group.get(name)
-            is_known = is_known and is_plain(option)
+            if not is_plain(option):
+                check_untracked(f"{self._name}.step", name, option)  # An update is not recorded.
+                is_known = False
             for value in option if type(option) is tuple else (option,):
                 if isinstance(value, _NUMBERS) and not isinstance(value, bool) and value:
                     numbers.append(value)
