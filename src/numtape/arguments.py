@@ -10,7 +10,7 @@ from .core.apply import watch_on_use
 from .core.context import Exits, State, call_in, current, inside, peek
 from .core.delivery import PASSED_ON, own_array
 from .core.gradients import as_tensor, link_of
-from .core.graph import Graph, begins_tracked, graph_of, has_argument, is_moving
+from .core.graph import Graph, begins_tracked, depends_on_argument, graph_of, is_moving
 from .core.record import Record, next_index, note
 from .core.tape import RecordingTape
 from .core.value import LEAF, Extras, Lifted, Value, array_of, single_array, wrap
@@ -316,7 +316,7 @@ running: set[int] = set()
 
 def depends_on_running(values: Sequence[Value]) -> bool:
     """Say whether tensors depend on an argument of a transform that is running, in whatever thread."""
-    return bool(running) and has_argument(graph_of(list(map(link_of, values))))
+    return bool(running) and depends_on_argument(graph_of(list(map(link_of, values))))
 
 
 def run(

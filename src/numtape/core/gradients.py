@@ -15,7 +15,7 @@ from ..errors import NotConnectedError, OperandError, ShapeError
 from .context import BY_BACKWARD, BY_CALLS, Exit, Target, current, entered, peek, settle
 from .delivery import deliver, own_array
 from .forward import forward
-from .graph import Graph, graph_of, has_argument, oldest_of
+from .graph import Graph, depends_on_argument, graph_of, oldest_of
 from .marks import marks
 from .record import Record, call_site, describe_site, shortened
 from .reverse import Cotangents, reverse
@@ -151,7 +151,7 @@ def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     check_target(name, target)
     state = current()
     settle(state)
-    if state.transforms and has_argument(graph_of([link_of(target)])):
+    if state.transforms and depends_on_argument(graph_of([link_of(target)])):
         state.thread.note_exit(*call_site(sys._getframe()), BY_BACKWARD)
     free = free and is_freeable(target)
     graph, scales = marks.search([link_of(target)], [gradient])

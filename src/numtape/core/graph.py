@@ -88,7 +88,7 @@ def begins_tracked(graph: Graph, own: Iterable[Any] = ()) -> bool:
         return False
     records, leaves = graph_of(older)
     return (
-        any(type(record.cell) is Past and not record.cell.is_over for record in records)
+        _is_streamed(records)
         or _has_argument(records, own)
         or any(is_moving(leaf) and not is_seed(leaf) for leaf in leaves)
     )
@@ -106,12 +106,18 @@ def _has_argument(records: Sequence[Record], own: Set[Any]) -> bool:
     return any(notes.is_argument and record not in own for record in records if (notes := record.notes) is not None)
 
 
-def has_argument(graph: Graph) -> bool:
+def _is_streamed(records: Sequence[Record]) -> bool:
+    """Say whether links were cut behind a forward derivative that runs: they led to what it differentiates by."""
+    return any(type(cell) is Past and not cell.is_over for cell in cells_of(records))
+
+
+def depends_on_argument(graph: Graph) -> bool:
     """Say whether a graph goes through what a transform that runs differentiates by, in whatever thread."""
     records, leaves = graph
-    return _has_argument(records, frozenset()) or any(
-        type(leaf) is Gone or (isinstance(leaf, Value) and leaf.extras is not None and leaf.extras.is_argument)
-        for leaf in leaves
+    return (
+        _has_argument(records, frozenset())
+        or _is_streamed(records)
+        or any(isinstance(leaf, Value) and leaf.extras is not None and leaf.extras.is_argument for leaf in leaves)
     )
 
 

@@ -322,7 +322,8 @@ class Op:
         else:
             rules = [self.pull(i) for i in range(needs.bit_length()) if needs >> i & 1]
             compiled = [rule for rule in rules if isinstance(rule, Rule)]
-        reads_out = any(rule.reads_out for rule in compiled)
+        # What cannot be computed again is kept, whether a rule reads it or not.
+        reads_out = not self.facts.deterministic or any(rule.reads_out for rule in compiled)
         if any(rule.operands is None for rule in compiled):
             return None, reads_out
         return tuple(sorted({i for rule in compiled for i in rule.operands or ()})), reads_out

@@ -2,9 +2,9 @@
 
 Invariants:
 - An op computes what it computed before, bit for bit: its parameters hold its random draws, and what it reads is at
-  hand or made again, and lies in memory as it did, since sums depend on that. A value that was overwritten since is an
-  error, never read. Plain arrays, and tensors in their memory, count no writes, so a fingerprint of each is kept with a
-  record that may be dropped.
+  hand or made again, and lies in memory as it did, since sums depend on that. What an op gives that does not promise
+  this is kept. A value that was overwritten since is an error, never read. Plain arrays, and tensors in their memory,
+  count no writes, so a fingerprint of each is kept with a record that may be dropped.
 - Iterative, as every walk here.
 """
 
@@ -21,8 +21,7 @@ from ..errors import FreedError, OverwrittenError
 from ..kernels.views import laid_out
 from .apply import PICK
 from .buffers import shared_with_numpy
-from .computing import compute, compute_in_scopes, compute_wide
-from .context import current
+from .computing import compute, compute_wide
 from .record import Block, Gone, Record, note
 from .value import Value
 from .write import check_stamp, stamp_at
@@ -114,16 +113,17 @@ def remake(
 
 def run_again(record: Record, made: Made) -> Any:
     """Compute the output of a record from its operands: those in `made`, and those at hand."""
+    if not record.op.facts.deterministic:
+        raise FreedError(
+            f"{record.op.name} at {record.site}: its result is gone, and the op, which is declared with "
+            "deterministic=False, may give another one."
+        )
     arrays = [_operand(record, position, made) for position in range(len(record.inputs))]
     params = record.params or {}
+    _check_params(record, _MADE_AGAIN)
     if record.op is PICK:
         return arrays[0][params["position"]]
-    widens = _widens(record)
-    if not record.op.facts.deterministic:
-        # A scope that wants the same bits every time has a say in each run.
-        out = compute_in_scopes(current(), record.op, tuple(arrays), params, widens)
-    else:
-        out = (compute_wide if widens else compute)(record.op, arrays, params)
+    out = (compute_wide if _widens(record) else compute)(record.op, arrays, params)
     strides = None if record.notes is None else record.notes.strides
     return out if strides is None else laid_out(out, strides, record.dtype)
 
@@ -142,50 +142,69 @@ def _operand(record: Record, position: int, made: Made) -> Any:
             raise_freed(record)
     if type(link) is Record:
         array = made.get(link)
-        if array is not None:
-            return array
-        if link.version is not None:
+        if array is None and link.version is not None:
             check_stamp(record, position, link.version, link.version[1])
-        return link.array
-    if isinstance(link, Value):
+        link = link.array if array is None else array
+    elif isinstance(link, Value):
         if link.version is not None:
             check_stamp(record, position, link.version, stamp_at(record, position))
         link = link.array
     if record.notes is not None and record.notes.prints is not None:
-        use = "its result at {site} was dropped and is computed again"
-        _check_print(record, position, link, record.notes.prints[position], use)
+        _check_print(record, record.op.argument(position), link, record.notes.prints[position], _MADE_AGAIN)
     return link
 
 
-def note_arrays(record: Record) -> None:
-    """Remember what the plain arrays among a record's operands hold, in case that it is run again."""
-    arrays = [None if type(link) is Record else uncounted(link) for link in record.inputs]
+def note_arrays(record: Record, operands: Sequence[Any]) -> None:
+    """Remember what the plain arrays that a record has read hold, in case that it is run again."""
+    arrays = list(map(uncounted, operands))
     if np.ndarray in map(type, arrays):
         note(record).prints = tuple(None if array is None else fingerprint(array) for array in arrays)
+    if record.params and np.ndarray in map(type, record.params.values()):
+        note(record).param_prints = {
+            name: fingerprint(value)
+            for name, value in record.params.items()
+            if type(value) is np.ndarray and not value.dtype.hasobject
+        }
 
 
-def uncounted(link: Any) -> NDArray | None:
-    """Return the array that an op has read if others may write to it without a trace: NumPy's, or one in its memory."""
-    if isinstance(link, Value):
-        return link.array if link.array.base is not None and link.array in shared_with_numpy else None
-    return link if type(link) is np.ndarray else None
+def uncounted(x: Any) -> NDArray | None:
+    """Return the array that an op has read if others may write to it without a trace: NumPy's, or one in its memory.
+
+    It is given as an operand, or as the link of a record; then there is none if that is not kept.
+    """
+    if type(x) is np.ndarray:
+        return x
+    array = getattr(x, "array", None)
+    return array if type(array) is np.ndarray and array.base is not None and array in shared_with_numpy else None
 
 
-def check_reads(record: Record, prints: Sequence[int | None]) -> None:
+#: What a plain array is read for.
+_MADE_AGAIN = "its result at {site} was dropped and is computed again"
+_DIFFERENTIATED = "its derivative at {site} is computed from what it has read"
+
+
+def check_reads(record: Record) -> None:
     """Raise if a plain array that the rules of a record read was overwritten since the record read it."""
+    assert record.notes is not None
+    prints = record.notes.prints
     positions, _ = record.op.kept(record.needs)
-    for position in range(len(prints)) if positions is None else positions:
+    for position in () if prints is None else range(len(prints)) if positions is None else positions:
         array = uncounted(record.inputs[position])
-        if array is not None:
-            _check_print(
-                record, position, array, prints[position], "its derivative at {site} is computed from what it has read"
-            )
+        if prints is not None and array is not None:
+            _check_print(record, record.op.argument(position), array, prints[position], _DIFFERENTIATED)
+    _check_params(record, _DIFFERENTIATED)
 
 
-def _check_print(record: Record, position: int, array: Any, before: int | None, use: str) -> None:
-    """Raise if a plain array was overwritten since a record read it; `use` says what it is read for now."""
+def _check_params(record: Record, use: str) -> None:
+    """Raise if an array that is a parameter of a record was overwritten since; `use` says what it is read for now."""
+    prints = record.notes.param_prints if record.notes is not None else None
+    for name, before in (prints or {}).items():
+        _check_print(record, name, (record.params or {})[name], before, use)
+
+
+def _check_print(record: Record, name: str, array: Any, before: int | None, use: str) -> None:
+    """Raise if a plain array was overwritten since a record read it."""
     if before is not None and fingerprint(array) != before:
-        name = record.op.argument(position)
         raise OverwrittenError(
             f"{record.op.name}: {use.format(site=record.site)}, but the NumPy array given for {name!r} was overwritten "
             "since; give a copy of it (array.copy(), or nt.tensor instead of nt.from_numpy), or make a new array "
@@ -216,7 +235,8 @@ def drop(records: Iterable[Record], block: Block, lost: set[Record] | None = Non
     """
     lost = set() if lost is None else lost
     for record in records:
-        if not all(_is_readable(record, position, lost) for position in range(len(record.inputs))):
+        is_readable = all(_is_readable(record, position, lost) for position in range(len(record.inputs)))
+        if not is_readable or not record.op.facts.deterministic:
             if not is_at_hand(record):
                 lost.add(record)
         elif record.is_kept:

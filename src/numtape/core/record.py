@@ -127,13 +127,15 @@ def shortened(text: str) -> str:
 class Notes:
     """What few records carry: stamps of operands that had been written before, tensors that want a gradient, hooks."""
 
-    __slots__ = ("hooks", "is_argument", "prints", "retained", "scale", "stamps", "strides", "updates")
+    __slots__ = ("hooks", "is_argument", "param_prints", "prints", "retained", "scale", "stamps", "strides", "updates")
 
     def __init__(self) -> None:
         #: For each input, the write count at which it was read; None where that was 0 or cannot change.
         self.stamps: tuple[int | None, ...] | None = None
         #: For each input that is a plain array, what `recompute.fingerprint` gave for it; None for others.
         self.prints: tuple[int | None, ...] | None = None
+        #: The same for parameters that are arrays, by name.
+        self.param_prints: dict[str, int] | None = None
         #: How the memory lies that a write in place went to, where the op alone would give something else.
         self.strides: tuple[int, ...] | None = None
         #: A weak reference to the tensor whose `retain_grad` was called.

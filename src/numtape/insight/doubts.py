@@ -47,6 +47,8 @@ def suspects_of(record: Record) -> set[Suspect]:
 
 
 def _is_suspect(link: Any) -> bool:
+    if type(link) is Record:
+        return False
     array = uncounted(link.operand if type(link) is Gone else link)
     # What is read-only from the beginning is a number that the engine has made an array of.
     return array is not None and (array.flags.writeable or array.base is not None or array.ndim > 0)

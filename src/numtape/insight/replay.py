@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.cells import FREED, Past
 from ..core.reader import Reader, for_rule
-from ..core.recompute import Made, fingerprint, is_at_hand, run_again
+from ..core.recompute import Made, fingerprint, is_at_hand, run_again, uncounted
 from ..core.record import Gone, Record, describe_site, link_name
 from ..core.value import Value
 from ..core.write import stamp_at
@@ -72,13 +72,26 @@ def find_obstacle(record: Record, position: int) -> Obstacle | None:
                 "of nt.detect_anomaly().",
             )
     prints = record.notes.prints if record.notes is not None else None
-    if prints is not None and prints[position] is not None and fingerprint(link) != prints[position]:
+    array = uncounted(link)
+    if prints is not None and array is not None and prints[position] not in (None, fingerprint(array)):
         return Obstacle(
             record,
             f"{read} was overwritten since: the NumPy array {link_name(link)} holds other values",
             "ask before it is written, or give a copy of it to the op.",
         )
     return None
+
+
+def _obstacle_of_op(record: Record) -> Obstacle | None:
+    """Return why an op cannot be run again, or None if it does the same each time."""
+    if record.op.facts.deterministic:
+        return None
+    return Obstacle(
+        record,
+        f"the result of {record.op.name} at {record.site} is gone, and cannot be computed again: the op is declared "
+        "with deterministic=False",
+        "ask before the backward, or run the step inside of nt.detect_anomaly(), which sees what is there.",
+    )
 
 
 def is_close(found: Any, expected: Any, tolerance: float) -> bool:
@@ -131,7 +144,7 @@ class Replay:
         if is_at_hand(record):
             self.made[record] = record.array
             return record.array
-        obstacle = self.obstacle_of(record)
+        obstacle = self.obstacle_of(record) or _obstacle_of_op(record)
         if obstacle is not None:
             self.obstacles[record] = obstacle
             return None

@@ -82,7 +82,7 @@ def _origin(record: Record, out: Any, replay: Replay, origins: dict[Record, Orig
     infinity = next((each for each in (*met, *inputs) if isinstance(each, Birth)), None)
     if infinity is not None and not _has_nan(out):
         return infinity
-    if is_known and is_finite(run_again(record, replay.made)):
+    if is_known and record.op.facts.deterministic and is_finite(run_again(record, replay.made)):
         return Obstacle(
             record,
             f"computed again, the result of {record.op.name} at {record.site} is finite: memory that was read, and is "

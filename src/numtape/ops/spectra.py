@@ -197,7 +197,7 @@ def _named(name: str, samples: list[Any]) -> list[Any]:
     precision="widen",
     to_float=True,
     kinks="U and Vh where singular values are equal, or zero if x is not square: a derivative that needs their vectors "
-    "raises GradientError",
+    "raises GradientError, and so does forward mode; svdvals has it in both",
     reference=lambda x: np.linalg.svd(x, full_matrices=False),
     samples=lambda: _named("svd", _svd_samples()),
 )
@@ -352,7 +352,8 @@ def _check_uplo(name: str, uplo: str) -> None:
     batch=batching.elementwise,
     precision="widen",
     to_float=True,
-    kinks="the eigenvectors where eigenvalues are equal: a derivative that needs their vectors raises GradientError",
+    kinks="the eigenvectors where eigenvalues are equal: a derivative that needs their vectors raises GradientError, "
+    "and so does forward mode; eigvalsh has it in both",
     numpy=np.linalg.eigh,
     samples=lambda: [*_eigh_samples(), *_eigh_rejected("eigh")],
 )

@@ -29,7 +29,7 @@ class Region(Scope):
 
     def on_record(self, record: Record, operands: Sequence[Any]) -> None:
         """List a record."""
-        note_arrays(record)
+        note_arrays(record, operands)
         pin(record, operands, self._inside)
         self.records.append(record)
         self._inside.add(record)

@@ -181,7 +181,7 @@ class Dropping(Scope):
             return
         if self.open_begins_anew(record):
             self.close()
-        note_arrays(record)
+        note_arrays(record, operands)
         self.keep_operands(record, operands)
         self.open.records.append(record)
         self._number += 1
@@ -331,8 +331,10 @@ class Dropping(Scope):
         inside = [record for record in stretch.records if self._last_use[record] <= stretch.end]
         drop(inside, block)
         for record in inside:
-            if record.array is block and record not in self._read:  # It was pinned, and is not to be put back.
-                record.array = self.pinned.pop(record, None)
+            if record.array is block:
+                before = self.pinned.pop(record, None)
+                if record not in self._read:  # It was pinned, and is not to be put back.
+                    record.array = before
 
     def _droppable(self, stretch: Stretch) -> list[Record]:
         """Return the records whose values a stretch holds and no later one has read."""

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from ..core.facts import Structure
 from ..core.gradients import link_of
-from ..core.record import Record
+from ..core.record import Record, warn_user
 from ..core.value import Value
 from ..errors import GradientError
 from .loop_constants import LOST, STATE, Looker
@@ -121,6 +121,12 @@ class Watcher(Looker):
 
     def _tell_record(self, record: Record) -> None:
         """Add a record that depends on the state to the trace, and take its operands from outside."""
+        if not record.op.facts.deterministic:
+            warn_user(
+                f"checkpoint_loop: its step runs {record.op.name} at {record.site}, which is declared with "
+                "deterministic=False; derivatives are of what it gives when the step runs again. If it draws, draw by "
+                "nt, whose numbers repeat, or before the loop."
+            )
         self.trace = crc_of(record, self.trace, self._numbers)
         numbers = []
         known, needs = self._numbers, record.needs

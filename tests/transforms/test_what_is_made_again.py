@@ -1,0 +1,206 @@
+"""What is made again must be what it was: refilled memory is named, and what does not repeat is kept."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+import numtape as nt
+from numtape.errors import NonFiniteError, OverwrittenError
+
+CONFIGS = {
+    "block": nt.CheckpointConfig("block", checkpoint_every_n=3),
+    "selective": nt.CheckpointConfig("selective"),
+    "full": nt.CheckpointConfig("full"),
+    "auto": nt.CheckpointConfig("auto", memory_budget_mb=300 / 2**20),
+}
+
+VIEWS = {
+    "a slice": lambda data: data[:3],
+    "a reshape": lambda data: data.reshape(3, 4)[:, :2],
+    "a transpose": lambda data: data.T[:, :3].T,
+    "repeated": lambda data: nt.broadcast_to(data[0], (3, 2)),
+    "a part": lambda data: nt.split(data, 2)[0],
+    "backward": lambda data: data[::-2],
+    "a view of a view": lambda data: data[1:][:3],
+}
+
+
+def leaf(*values):
+    return nt.tensor(values, dtype="float64", requires_grad=True)
+
+
+def gradient_after_a_refill(view, tape, watches, refill):
+    buffer = np.linspace(0.1, 1.0, 12).reshape(6, 2)
+    data = nt.from_numpy(buffer)
+    if watches:
+        data.requires_grad_()
+    w = leaf(0.5, 0.2)
+    with tape as holder:
+        h = view(data) + w
+        for _ in range(6):
+            h = nt.tanh(h)
+        loss = (h**2).sum()
+        del h
+    if refill:
+        buffer[:] = np.random.default_rng(0).normal(size=buffer.shape)
+    loss.backward()
+    del holder
+    return w.grad.numpy()
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("config", ["selective", "full", "auto"])
+@pytest.mark.parametrize(("tape", "watches"), [(nt.Tape, False), (nt.GradientTape, False), (nt.GradientTape, True)])
+def test_a_refilled_array_is_named_also_where_a_view_of_it_was_read(view, config, tape, watches):
+    plain = gradient_after_a_refill(view, nullcontext(), watches, False)
+    checkpointed = tape(checkpoint=CONFIGS[config])
+    np.testing.assert_array_equal(gradient_after_a_refill(view, checkpointed, watches, False), plain)
+    with pytest.raises(OverwrittenError, match=r"NumPy array given for .* was overwritten since"):
+        gradient_after_a_refill(view, tape(checkpoint=CONFIGS[config]), watches, True)
+
+
+TABLE = np.ones(2)
+
+
+@nt.custom_op(vjp={"x": lambda g, x, table: g * table + 0.0 * x}, samples=[(np.ones(2),)])
+def scaled(x, /, *, table=TABLE):
+    return x * table
+
+
+@nt.custom_op(vjp={"x": lambda g: g}, samples=[(np.ones(2),)])
+def shifted(x, /, *, table=TABLE):
+    return x + table
+
+
+@pytest.mark.parametrize("op", [scaled, shifted])
+def test_a_refilled_parameter_is_named(op):
+    def gradient(checkpointed, refill):
+        table, x = np.array([0.3, 0.4]), leaf(0.1, 0.2)
+
+        def compute(x):
+            return nt.exp(nt.tanh(op(nt.sin(x), table=table))) * 1.0
+
+        y = nt.checkpoint(compute, x) if checkpointed else compute(x)
+        if refill:
+            table[:] = 3.0
+        y.sum().backward()
+        return x.grad.tolist()
+
+    assert gradient(True, False) == gradient(False, False)
+    with pytest.raises(
+        OverwrittenError,
+        match=rf"^{op.__name__}: its result at .* is computed again, but the NumPy array given for 'table' was over",
+    ):
+        gradient(True, True)
+
+
+def noisy_ops():
+    """Return ops that draw beside the streams, and say so; of one output and of two."""
+    rng = np.random.default_rng(0)
+
+    @nt.custom_op(vjp={"x": lambda g: g}, check=False, deterministic=False)
+    def jitter(x, /):
+        return x + rng.normal(size=x.shape)
+
+    @nt.custom_op(vjp=lambda g: (g[0] + 2.0 * g[1],), check=False, deterministic=False)
+    def pair(x, /):
+        noise = rng.normal(size=x.shape)
+        return x + noise, 2.0 * x + noise
+
+    return jitter, pair
+
+
+def program(x, noisy):
+    jitter, pair = noisy
+    h = nt.tanh(jitter(nt.sin(x)))
+    a, b = pair(h * 1.5)
+    return nt.exp(nt.tanh(a) * nt.cos(b)) * nt.sin(jitter(a + b))
+
+
+@pytest.mark.parametrize("tape", [nt.Tape, nt.GradientTape])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_what_does_not_repeat_is_kept(tape, config):
+    def gradient(checkpointed):
+        x, noisy = leaf(0.1, 0.2), noisy_ops()
+        # Nobody but the graph holds what is computed on the way.
+        with checkpointed as holder:
+            loss = program(x, noisy).sum()
+        loss.backward()
+        del holder
+        return x.grad.tolist()
+
+    budget = CONFIGS[config].memory_budget_mb
+    given = CONFIGS[config] if budget is None else nt.CheckpointConfig("auto", memory_budget_mb=200 / 2**20)
+    assert gradient(tape(checkpoint=given)) == gradient(nullcontext())
+
+
+def test_what_does_not_repeat_is_kept_in_a_checkpoint():
+    def derivatives(wrap):
+        x, noisy = leaf(0.1, 0.2), noisy_ops()
+        wrap(lambda x: program(x, noisy), x).sum().backward()
+        return x.grad.tolist()
+
+    assert derivatives(nt.checkpoint) == derivatives(lambda f, x: f(x))
+
+
+def test_a_loop_names_the_op_that_does_not_repeat():
+    jitter, _ = noisy_ops()
+    with pytest.warns(
+        UserWarning,
+        match=r"^checkpoint_loop: its step runs jitter at .*, which is declared with deterministic=False",
+    ):
+        nt.checkpoint_loop(lambda s: nt.tanh(jitter(s)), leaf(0.1, 0.2), 8, snapshots=2)
+
+
+def test_no_index_is_guessed_behind_an_op_that_does_not_repeat():
+    rng = np.random.default_rng(0)
+
+    @nt.custom_op(vjp={"x": lambda g, x: g * (x > 0)}, check=False, deterministic=False)
+    def keep(x, /):
+        return x * (rng.random(x.shape) > 0.2)
+
+    x = nt.tensor(np.linspace(1.0, 2.0, 10), requires_grad=True)
+    loss = nt.sqrt(keep(x)).sum()
+    loss.backward()
+    assert not np.isfinite(x.grad.numpy()).all()
+    found = nt.explain_nan(loss)
+    assert found.index is None
+    assert "cannot be computed again: the op is declared with deterministic=False" in str(found)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("config", [None, *CONFIGS])
+@pytest.mark.parametrize("is_in_region", [False, True])
+def test_nans_are_found_where_numpys_memory_is_read_and_values_are_dropped(config, is_in_region):
+    data = nt.from_numpy(np.array([[1.0, 2.0], [0.0, 4.0]]))
+
+    def compute(w):
+        return nt.log(nt.tanh(data * w) * 1.0) + 0.0
+
+    def loss_of(w):
+        with nullcontext() if config is None else nt.GradientTape(checkpoint=CONFIGS[config]):
+            return (nt.checkpoint(compute, w) if is_in_region else compute(w)).sum()
+
+    found = nt.explain_nan(loss_of(leaf(0.5, 0.2)))
+    assert (found.op, found.index) == ("log", (1, 0))
+    with (
+        pytest.raises(NonFiniteError, match=r"The first value that is not finite is -inf at index \(1, 0\)"),
+        nt.detect_anomaly(),
+    ):
+        loss_of(leaf(0.5, 0.2)).backward()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero")
+def test_a_nan_that_such_an_op_itself_gives_is_named():
+    rng = np.random.default_rng(0)
+
+    @nt.custom_op(vjp={"x": lambda g: g}, check=False, deterministic=False)
+    def spoil(x, /):
+        return np.where(rng.random(x.shape) > 0.5, x, np.nan)
+
+    x = leaf(*np.linspace(1.0, 2.0, 10))
+    y = spoil(nt.sin(x))
+    first = int(np.flatnonzero(np.isnan(y.numpy()))[0])
+    found = nt.explain_nan((y * 2.0).sum())
+    assert (found.op, found.index) == ("spoil", (first,))
