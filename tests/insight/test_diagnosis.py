@@ -116,7 +116,12 @@ def test_a_product_of_zero_and_an_infinite_derivative_under_a_mask_has_its_repai
 
 @pytest.mark.parametrize(
     ("function", "arrays"),
-    [(f, a) for f, a, _ in OUTSIDE] + [(nt.sqrt, [[0.0]]), (nt.acos, [[1.0]]), (nt.cbrt, [[0.0]])],
+    [(f, a) for f, a, _ in OUTSIDE] + [
+        (nt.sqrt, [[0.0]]),
+        (nt.acos, [[1.0]]),
+        (nt.cbrt, [[0.0]]),
+        (lambda x: nt.polygamma(1, x), [[0.0, 0.3]]),
+    ],
     ids=lambda x: getattr(x, "__name__", ""),
 )
 def test_the_code_of_a_repair_runs_and_repairs(function, arrays):
@@ -477,3 +482,15 @@ def test_the_condition_that_asks_the_derivative_takes_a_number_as_the_other_oper
     found = nt.explain_nan(nt.clip(nt.pow(a, -2.0), 0.0, 9.0).sum())
     assert "    ok = nt.isfinite(nt.elementwise_grad(lambda a: nt.pow(a, b))(a.detach()))\n" in found.repair
     assert not nt.explain_nan(nt.clip(repaired(found.repair, a=a, b=-2.0), 0.0, 9.0).sum())
+
+
+@pytest.mark.parametrize("mask_of", [lambda x: np.array([True, False]), lambda x: x.numpy() > 0, lambda x: x > 0])
+@pytest.mark.parametrize("retains", [None, True, False])
+def test_a_mask_is_found_whatever_it_is_and_whenever_one_asks(mask_of, retains):
+    x = nt.tensor([4.0, 0.0], requires_grad=True)
+    loss = nt.where(mask_of(x), nt.sqrt(x), 0.0).sum()
+    if retains is not None:
+        loss.backward(retain_graph=retains)
+    found = nt.explain_nan(loss)
+    assert (found.op, found.direction, found.index) == ("sqrt", "backward", (1,))
+    assert "by the mask of where" in found.repair or "ok = " in found.repair

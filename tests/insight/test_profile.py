@@ -15,6 +15,7 @@ import pytest
 
 import numtape as nt
 from numtape.core.declare import registry
+from numtape.core.facts import Facts
 from numtape.core.op import Op
 from numtape.errors import ArgumentError, OperandError, ShapeError
 from numtape.insight import timing
@@ -159,16 +160,38 @@ def test_a_short_run_has_no_rate():
 
 
 def test_an_op_with_a_wrong_cost_does_not_end_the_program():
-    class Facts:
-        @staticmethod
-        def cost(*shapes):
-            raise RuntimeError("wrong")
+    def cost(*shapes):
+        raise RuntimeError("wrong")
 
     class Wrong:
         is_variadic = False
-        facts = Facts
+        facts = Facts(cost=cost)
 
     assert timing._work(Wrong, (np.ones(3),), {}, np.ones(3)) == (0, 48)
+
+
+@pytest.mark.parametrize(
+    ("function", "nbytes"),
+    [
+        (lambda x: nt.broadcast_to(x, (1000, 1000)), 0),
+        (lambda x: x.T, 0),
+        (lambda x: x[::2], 0),
+        (lambda x: x[np.array([3, 1])], 2 * 2 * 8000),
+        (lambda x: x * 2.0, 16_000_008),
+    ],
+)
+def test_what_moves_reads_as_much_as_it_writes_and_views_do_neither(function, nbytes):
+    x = nt.ones(1000, 1000, dtype="float64") if nbytes else nt.ones(1000, 1, dtype="float64")
+    with nt.profile() as profile:
+        function(x)
+    assert profile.by_op()[0].nbytes in (0, nbytes)  # Of what is too short for a rate, nothing is known.
+
+
+def test_the_operations_of_a_long_einsum_are_those_of_its_order():
+    a, b, v = nt.ones(100, 100), nt.ones(100, 100), nt.ones(100, 1)
+    with nt.profile() as profile:
+        nt.einsum("ij,jk,kl->il", a, b, v)
+    assert profile.by_op()[0].flops == 2 * 2 * 100 * 100
 
 
 def test_lines_are_those_of_the_user_forward_and_backward():

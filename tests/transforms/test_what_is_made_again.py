@@ -204,3 +204,78 @@ def test_a_nan_that_such_an_op_itself_gives_is_named():
     first = int(np.flatnonzero(np.isnan(y.numpy()))[0])
     found = nt.explain_nan((y * 2.0).sum())
     assert (found.op, found.index) == ("spoil", (first,))
+
+
+@pytest.mark.parametrize(
+    "differentiate",
+    [
+        lambda tape, y, w: tape.jacobian(y, w, mode="forward"),
+        lambda tape, y, w: tape.jacobian(y, w, mode="reverse"),
+        lambda tape, y, w: tape.forward_gradient(w, y),
+        lambda tape, y, w: tape.gradient(y, w),
+    ],
+)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_refilled_array_is_named_in_every_mode(differentiate, shared):
+    buffer, w = np.ones(3), leaf(0.5)
+    data = nt.from_numpy(buffer)[:] if shared else buffer
+    with nt.Tape(persistent=True, checkpoint=CONFIGS["full"]) as tape:
+        y = nt.tanh(nt.sin(w) * data)
+    differentiate(tape, y, w)
+    buffer[:] = [5.0, 6.0, 7.0]
+    with pytest.raises(OverwrittenError, match="NumPy array given for 'b' was overwritten since"):
+        differentiate(tape, y, w)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        lambda array: (array,),
+        lambda array: [1.0, [array]],
+        lambda array: {"table": array},
+        lambda array: np.array([array, None], object)[:1],
+    ],
+)
+def test_a_refilled_array_is_named_also_within_a_parameter(held):
+    @nt.custom_op(vjp={"x": lambda g, tables: g * find(tables)}, check=False)
+    def scaled_by(x, /, *, tables):
+        return x * find(tables)
+
+    def find(tables):
+        while not isinstance(tables, np.ndarray) or tables.dtype == object:
+            tables = tables["table"] if isinstance(tables, dict) else tables[-1]
+        return tables
+
+    array, w = np.ones(3), leaf(1.0, 2.0, 3.0)
+    loss = nt.checkpoint(lambda: nt.sin(scaled_by(nt.sin(w), tables=held(array))).sum())
+    loss.backward(retain_graph=True)
+    array[:] = 5.0
+    with pytest.raises(OverwrittenError, match="given for 'tables' was overwritten"):
+        loss.backward()
+
+
+def test_files_in_memory_are_read_like_arrays(tmp_path):
+    np.save(tmp_path / "ones.npy", np.ones((5, 4)))
+    data, w = np.load(tmp_path / "ones.npy", mmap_mode="r+"), leaf(1.0, 2.0, 3.0, 4.0)
+
+    def loss():
+        return nt.tanh(data @ nt.sin(w)).sum()
+
+    loss().backward()
+    plain = w.grad.tolist()
+    for scope in (
+        nt.GradientMemoryProfiler(),
+        nt.profile(memory=True),
+        *(nt.GradientTape(checkpoint=config) for config in CONFIGS.values()),
+    ):
+        w.zero_grad()
+        with scope:
+            found = loss()
+            assert str(nt.live_tapes())
+        found.backward()
+        assert w.grad.tolist() == plain
+    with nt.GradientTape(checkpoint=CONFIGS["full"]) as tape:
+        found = loss()
+    data[:] = 2.0
+    with pytest.raises(OverwrittenError, match="given for 'a' was overwritten since"):
+        tape.backward(found)

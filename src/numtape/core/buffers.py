@@ -14,12 +14,24 @@ from .._typing import NDArray
 def buffer_of(array: NDArray) -> NDArray:
     """Return the array that owns the memory that an array is a view of."""
     while True:
-        base = array.base
+        base = getattr(array, "base", None)  # The bytes of a file have none.
         if not isinstance(base, np.ndarray):
             base = getattr(base, "base", None)  # What `as_strided` puts between a view and its array.
         if not isinstance(base, np.ndarray):
             return array
         array = base
+
+
+def is_view_of(out: Any, arrays: Sequence[Any]) -> bool:
+    """Say whether an output, or each of several, lies in the memory of an operand."""
+    if isinstance(out, np.ndarray):
+        buffer = out if out.base is None else buffer_of(out)
+        for array in arrays:
+            if isinstance(array, np.ndarray) and (array is buffer or buffer_of(array) is buffer):
+                return True
+        return False
+    given = {id(buffer_of(array)) for array in arrays if isinstance(array, np.ndarray)}
+    return given.issuperset([id(buffer_of(part)) for part in out])
 
 
 def whereabouts(array: Any) -> Callable[[], Any]:

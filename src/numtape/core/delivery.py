@@ -40,8 +40,7 @@ def noted(record: Record, g: Any, delivers: bool) -> Any:
     """Do what the notes of a record want done with its cotangent, and return what goes on."""
     notes = record.notes
     assert notes is not None
-    if notes.prints is not None or notes.param_prints is not None:
-        check_reads(record)
+    check_reads(record)
     g = hooked_by(notes, g)
     value = notes.retained() if delivers and notes.retained is not None else None
     if value is not None:

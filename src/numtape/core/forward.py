@@ -22,7 +22,7 @@ from .cells import FREED
 from .graph import check_not_streamed, graph_of, oldest_of, raise_dead
 from .op import Marker, Op, Plan, Rule, same, shape_of
 from .reader import Reader
-from .recompute import raise_freed
+from .recompute import check_reads, raise_freed
 from .record import Link, Record
 from .value import Value
 
@@ -92,6 +92,8 @@ def push_all(
             plan = op.push_plans.get(record.needs)
             if plan is None:
                 plan = op.push_plans[record.needs] = _plan(op, record.needs)
+            if record.notes is not None:
+                check_reads(record)
             if not plan or type(record.shape) is list:
                 pushed = _push_any(record, tangents, reader, find)
                 total = pushed if total is None else total if pushed is None else total + pushed

@@ -30,6 +30,8 @@ Made = dict[Record, Any]
 
 #: Up to how many bytes all of an array is looked at.
 _WHOLE = 1 << 17
+#: Parameters of these types hold no arrays.
+_PLAIN = frozenset((int, float, bool, str, type(None), slice, type(...), np.dtype))
 #: The bytes of a row: of a larger array one row in eight is.
 _ROW = 8 * 1021
 
@@ -149,22 +151,31 @@ def _operand(record: Record, position: int, made: Made) -> Any:
         if link.version is not None:
             check_stamp(record, position, link.version, stamp_at(record, position))
         link = link.array
-    if record.notes is not None and record.notes.prints is not None:
-        _check_print(record, record.op.argument(position), link, record.notes.prints[position], _MADE_AGAIN)
+    prints = record.notes.prints if record.notes is not None else None
+    if prints is not None and is_refilled(link, prints[position]):
+        _raise_refilled(record, record.op.argument(position), _MADE_AGAIN)
     return link
 
 
 def note_arrays(record: Record, operands: Sequence[Any]) -> None:
     """Remember what the plain arrays that a record has read hold, in case that it is run again."""
     arrays = list(map(uncounted, operands))
-    if np.ndarray in map(type, arrays):
+    if any(array is not None for array in arrays):
         note(record).prints = tuple(None if array is None else fingerprint(array) for array in arrays)
-    if record.params and np.ndarray in map(type, record.params.values()):
-        note(record).param_prints = {
-            name: fingerprint(value)
-            for name, value in record.params.items()
-            if type(value) is np.ndarray and not value.dtype.hasobject
-        }
+    prints = {name: _prints_in(value) for name, value in (record.params or {}).items() if type(value) not in _PLAIN}
+    if any(prints.values()):
+        note(record).param_prints = prints
+
+
+def _prints_in(value: Any) -> list[Any]:
+    """Return the fingerprints of the arrays in a parameter, which may be in lists, tuples and dicts."""
+    if isinstance(value, np.ndarray):
+        return list(map(_prints_in, value.flat)) if value.dtype.hasobject else [fingerprint(value)]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return []
+    return [each for part in value if type(part) not in _PLAIN for each in _prints_in(part)]
 
 
 def uncounted(x: Any) -> NDArray | None:
@@ -172,7 +183,7 @@ def uncounted(x: Any) -> NDArray | None:
 
     It is given as an operand, or as the link of a record; then there is none if that is not kept.
     """
-    if type(x) is np.ndarray:
+    if isinstance(x, np.ndarray):
         return x
     array = getattr(x, "array", None)
     return array if type(array) is np.ndarray and array.base is not None and array in shared_with_numpy else None
@@ -185,13 +196,13 @@ _DIFFERENTIATED = "its derivative at {site} is computed from what it has read"
 
 def check_reads(record: Record) -> None:
     """Raise if a plain array that the rules of a record read was overwritten since the record read it."""
-    assert record.notes is not None
-    prints = record.notes.prints
-    positions, _ = record.op.kept(record.needs)
-    for position in () if prints is None else range(len(prints)) if positions is None else positions:
-        array = uncounted(record.inputs[position])
-        if prints is not None and array is not None:
-            _check_print(record, record.op.argument(position), array, prints[position], _DIFFERENTIATED)
+    prints = record.notes.prints if record.notes is not None else None
+    if prints is not None:
+        positions, _ = record.op.kept(record.needs)
+        for position in range(len(prints)) if positions is None else positions:
+            array = uncounted(record.inputs[position])
+            if array is not None and is_refilled(array, prints[position]):
+                _raise_refilled(record, record.op.argument(position), _DIFFERENTIATED)
     _check_params(record, _DIFFERENTIATED)
 
 
@@ -199,17 +210,22 @@ def _check_params(record: Record, use: str) -> None:
     """Raise if an array that is a parameter of a record was overwritten since; `use` says what it is read for now."""
     prints = record.notes.param_prints if record.notes is not None else None
     for name, before in (prints or {}).items():
-        _check_print(record, name, (record.params or {})[name], before, use)
+        if _prints_in((record.params or {})[name]) != before:
+            _raise_refilled(record, name, use)
 
 
-def _check_print(record: Record, name: str, array: Any, before: int | None, use: str) -> None:
-    """Raise if a plain array was overwritten since a record read it."""
-    if before is not None and fingerprint(array) != before:
-        raise OverwrittenError(
-            f"{record.op.name}: {use.format(site=record.site)}, but the NumPy array given for {name!r} was overwritten "
-            "since; give a copy of it (array.copy(), or nt.tensor instead of nt.from_numpy), or make a new array "
-            "instead of writing to it."
-        )
+def _raise_refilled(record: Record, name: str, use: str) -> NoReturn:
+    """Raise since a plain array was overwritten after a record has read it."""
+    raise OverwrittenError(
+        f"{record.op.name}: {use.format(site=record.site)}, but the NumPy array given for {name!r} was overwritten "
+        "since; give a copy of it (array.copy(), or nt.tensor instead of nt.from_numpy), or make a new array "
+        "instead of writing to it."
+    )
+
+
+def is_refilled(array: Any, before: int | None) -> bool:
+    """Say whether an array holds something else than when its fingerprint was taken, if one was."""
+    return before is not None and fingerprint(array) != before
 
 
 def fingerprint(array: Any) -> int:

@@ -134,8 +134,8 @@ class Notes:
         self.stamps: tuple[int | None, ...] | None = None
         #: For each input that is a plain array, what `recompute.fingerprint` gave for it; None for others.
         self.prints: tuple[int | None, ...] | None = None
-        #: The same for parameters that are arrays, by name.
-        self.param_prints: dict[str, int] | None = None
+        #: The same for the arrays in parameters, by name.
+        self.param_prints: dict[str, list[Any]] | None = None
         #: How the memory lies that a write in place went to, where the op alone would give something else.
         self.strides: tuple[int, ...] | None = None
         #: A weak reference to the tensor whose `retain_grad` was called.

@@ -14,6 +14,7 @@ from ..core.scopes import aside
 from ..core.stepping import backward_steps
 from ..core.value import Value
 from ..dtypes import HALF_DTYPES, is_float
+from ..errors import OperandError
 from .graph import Numbers, Profile
 
 
@@ -52,13 +53,23 @@ def measure(records: Sequence[Record], profile: Profile | None, values: bool, ta
     measured = Measured()
     if profile is not None:
         for record in records:
-            measured.add(record, {name: float(number) for name, number in profile.get(record.index, {}).items()})
+            measured.add(record, _checked(record.index, profile.get(record.index, {})))
     elif values:
         for record in records:
             if is_at_hand(record) and type(record.array) is not tuple:
                 measured.add(record, statistics(record.array))
         _add_gradients(measured, records, target)
     return measured
+
+
+def _checked(index: int, given: Any) -> Numbers:
+    """Return a record's numbers of a profile, which may be one that somebody made."""
+    try:
+        return {str(name): float(number) for name, number in given.items()}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise OperandError(
+            f"profile: for the record of index {index} it has {given!r}; it must be a dict of numbers by their names."
+        ) from error
 
 
 def statistics(array: NDArray) -> Numbers:

@@ -10,7 +10,7 @@ import numpy as np
 from .._typing import NDArray
 from ..core.apply import apply
 from ..core.computing import compute
-from ..core.op import Op
+from ..core.op import REQUIRED, Op
 from ..core.record import Gone, Record
 from ..core.reverse import reverse
 from ..core.scopes import aside
@@ -47,8 +47,8 @@ def select_twice(birth: Birth) -> str:
     points = {seen.name: grid for seen, grid in zip(birth.operands, grids, strict=True)}
     for name, condition in [*((each, inside) for each in names), *((each, f"{each} > 0") for each in names)]:
         if _repairs(birth, name, condition, points):
-            return _by_condition(op, name, condition, points)
-    return _by_condition(op, names[0], _by_derivatives(record), points)
+            return _by_condition(record, name, condition, points)
+    return _by_condition(record, names[0], _by_derivatives(record), points)
 
 
 def _points(seen: Seen) -> list[float]:
@@ -76,14 +76,14 @@ def select_where_differentiable(birth: Birth, name: str, mask: "Mask | None" = N
         return (
             f"select twice, so that the op never sees that element, by the mask of {mask.record.op.name}:\n"
             f"    safe = nt.where({selection}, {name}, {_harmless(op, name, '', values)})\n"
-            f"    y = nt.where({selection}, nt.{op.name}({_arguments(op, name, 'safe')}), {mask.instead})"
+            f"    y = nt.where({selection}, {_call(birth.record, {name: 'safe'})}, {mask.instead})"
         )
     is_undefined = birth.derivative is not None and math.isnan(birth.derivative)
     instead = _value_there(birth) if is_used else "0.0"
     for condition in _conditions(op, name, values[name], bad, is_undefined):
         if not (_evaluate(condition, values) & bad).any() and _repairs(birth, name, condition, values):
-            return _by_condition(op, name, condition, values, instead)
-    return _by_condition(op, name, _by_derivatives(birth.record), values, instead)
+            return _by_condition(birth.record, name, condition, values, instead)
+    return _by_condition(birth.record, name, _by_derivatives(birth.record), values, instead)
 
 
 def _value_there(birth: Birth) -> str:
@@ -95,8 +95,7 @@ def _value_there(birth: Birth) -> str:
     if len(found) == 1:
         return _number(found[0]) if np.isfinite(found[0]) else f'float("{found[0]}")'
     tracked = _tracked(record)
-    arguments = (f"{each}.detach()" if each in tracked else each for each in record.op.arguments)
-    return f"nt.{record.op.name}({', '.join(arguments)})"
+    return _call(record, {each: f"{each}.detach()" for each in tracked})
 
 
 def _repairs(birth: Birth, name: str, condition: str, values: Mapping[str, NDArray]) -> bool:
@@ -138,11 +137,11 @@ def _derive(record: Record, values: Mapping[str, NDArray], names: Sequence[str])
 
 def _by_derivatives(record: Record) -> str:
     """Return the condition that asks the derivatives themselves."""
-    op, tracked = record.op, _tracked(record)
+    tracked = _tracked(record)
     tests = []
     for by in tracked:
-        others = ", ".join(each if each == by or each not in tracked else f"{each}.detach()" for each in op.arguments)
-        tests.append(f"nt.isfinite(nt.elementwise_grad(lambda {by}: nt.{op.name}({others}))({by}.detach()))")
+        call = _call(record, {each: f"{each}.detach()" for each in tracked if each != by})
+        tests.append(f"nt.isfinite(nt.elementwise_grad(lambda {by}: {call})({by}.detach()))")
     return " & ".join(tests)
 
 
@@ -206,18 +205,25 @@ def _number(x: Any) -> str:
     return short if x.dtype.type(short) == x else repr(float(x))
 
 
-def _by_condition(op: Op, name: str, condition: str, values: Mapping[str, Any], instead: str = "0.0") -> str:
+def _by_condition(record: Record, name: str, condition: str, values: Mapping[str, Any], instead: str = "0.0") -> str:
     public = re.sub(r"(?<!\.)\b(rint|isfinite)\b", r"nt.\1", condition)
-    inner = f"nt.where(ok, {name}, {_harmless(op, name, condition, values)})"
+    inner = f"nt.where(ok, {name}, {_harmless(record.op, name, condition, values)})"
     return (
         "select twice, so that the op never sees that element:\n"
         f"    ok = {public}\n"
-        f"    y = nt.where(ok, nt.{op.name}({_arguments(op, name, inner)}), {instead})"
+        f"    y = nt.where(ok, {_call(record, {name: inner})}, {instead})"
     )
 
 
-def _arguments(op: Op, name: str, instead: str) -> str:
-    return ", ".join(instead if each == name else each for each in op.arguments)
+def _call(record: Record, operands: Mapping[str, str]) -> str:
+    """Return the call of a record's op as code: operands that are not given by name, parameters as they were."""
+    op = record.op
+    params = record.params or {}
+    given = {name: repr(value) for name, value in params.items() if repr(op.defaults.get(name)) != repr(value)}
+    # A parameter without a default may stand before the operands.
+    by_name = any(op.defaults.get(name) is REQUIRED for name in given)
+    parts = [f"{each}={operands.get(each, each)}" if by_name else operands.get(each, each) for each in op.arguments]
+    return f"nt.{op.name}({', '.join([*parts, *(f'{name}={value}' for name, value in given.items())])})"
 
 
 def _harmless(op: Op, name: str, condition: str, values: Mapping[str, Any]) -> float:
@@ -271,7 +277,8 @@ def find_mask(record: Record, records: Sequence[Record]) -> Mask | None:
         if steps < _MASK_DISTANCE:
             if any(map(_is_bool, other.inputs)):
                 rest = [link for link in other.inputs if not _is_bool(link) and link is not record]
-                return Mask(other, is_local, rest[0] if record in other.inputs and len(rest) == 1 else None)
+                is_direct = any(link is record for link in other.inputs)
+                return Mask(other, is_local, rest[0] if is_direct and len(rest) == 1 else None)
             reached[other] = (steps + 1, is_local and other.op.is_elementwise)
     return None
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.cells import FREED, Past
 from ..core.reader import Reader, for_rule
-from ..core.recompute import Made, fingerprint, is_at_hand, run_again, uncounted
+from ..core.recompute import Made, is_at_hand, is_refilled, run_again, uncounted
 from ..core.record import Gone, Record, describe_site, link_name
 from ..core.value import Value
 from ..core.write import stamp_at
@@ -73,7 +73,7 @@ def find_obstacle(record: Record, position: int) -> Obstacle | None:
             )
     prints = record.notes.prints if record.notes is not None else None
     array = uncounted(link)
-    if prints is not None and array is not None and prints[position] not in (None, fingerprint(array)):
+    if prints is not None and array is not None and is_refilled(array, prints[position]):
         return Obstacle(
             record,
             f"{read} was overwritten since: the NumPy array {link_name(link)} holds other values",

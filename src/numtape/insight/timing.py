@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.buffers import is_view_of
 from ..core.declare import registry
+from ..core.facts import Structure
 from ..core.op import Op, every_op
 from ..core.record import Record, call_site, is_users, latest, next_index, user_files
 from ..core.scopes import Follower, Observer
@@ -211,11 +213,14 @@ def _timed(op: Op, forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _work(op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any) -> Work:
-    """Return the operations of a run, and the bytes that it read and wrote."""
+    """Return the operations of a run, and the bytes that it read and wrote; a view is neither."""
     if op.is_variadic:
         (operands,) = operands
     results = result if type(result) is tuple else (result,)
-    nbytes = sum(getattr(x, "nbytes", 0) for x in (*operands, *results))
+    read, written = (sum(getattr(x, "nbytes", 0) for x in arrays) for arrays in (operands, results))
+    nbytes = read + written
+    if op.facts.structure is Structure.MOVES:
+        nbytes = 0 if is_view_of(result, operands) else 2 * written
     shape = [np.shape(x) for x in results] if type(result) is tuple else np.shape(result)
     try:
         flops = int(op.facts.cost(shape, *map(np.shape, operands), **params))

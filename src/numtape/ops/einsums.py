@@ -126,8 +126,15 @@ def _einsum_part(g: Array, index: int, arrays: Sequence[Array], wanted_shape: Sh
 
 
 def _einsum_cost(out: Shape, *shapes: Shape, subscripts: str) -> int:
-    inputs, _ = _parse(subscripts, tuple(len(shape) for shape in shapes))
-    return max(2, len(shapes)) * math.prod(_lengths(inputs, shapes).values())
+    inputs, output = _parse(subscripts, tuple(len(shape) for shape in shapes))
+    lengths = _lengths(inputs, shapes)
+    terms, total = list(map(set, inputs)), 0
+    for group in _order(inputs, output, shapes):
+        together = set().union(*(terms[i] for i in group))
+        total += max(2, len(group)) * math.prod(lengths[label] for label in together)
+        terms = [term for i, term in enumerate(terms) if i not in group]
+        terms.append(together.intersection(set(output).union(*terms)))
+    return total
 
 
 def _einsum_size(*shapes: Shape, subscripts: str) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._typing import NDArray
-from ..core.buffers import Buffers, Strays
+from ..core.buffers import Buffers, Strays, is_view_of
 from ..core.cells import FREED
 from ..core.graph import Way
 from ..core.op import Op
@@ -29,7 +29,7 @@ from ..core.value import Value
 from ..errors import MemoryBudgetError
 from .account import Account, as_megabytes
 from .checkpoint import pin
-from .foreseeing import foresee, is_view_of
+from .foreseeing import foresee
 from .layouts import Strides, strides_of
 
 if TYPE_CHECKING:

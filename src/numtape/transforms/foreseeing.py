@@ -1,11 +1,10 @@
-"""What an op will give, before it runs, and whether what it gave is memory of its own."""
+"""What an op will give, before it runs."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-from ..core.buffers import buffer_of
 from ..core.facts import Structure
 from ..core.op import Op
 
@@ -32,15 +31,3 @@ def foresee(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> int:
     except (ValueError, IndexError):  # The operands do not fit, and the op will say so.
         pass
     return 0
-
-
-def is_view_of(out: Any, arrays: tuple[Any, ...]) -> bool:
-    """Say whether an output, or each of several, lies in the memory of an operand."""
-    if isinstance(out, np.ndarray):
-        buffer = out if out.base is None else buffer_of(out)
-        for array in arrays:
-            if isinstance(array, np.ndarray) and (array is buffer or buffer_of(array) is buffer):
-                return True
-        return False
-    given = {id(buffer_of(array)) for array in arrays if isinstance(array, np.ndarray)}
-    return given.issuperset([id(buffer_of(part)) for part in out])

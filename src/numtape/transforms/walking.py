@@ -245,7 +245,8 @@ class Walk:
             if record in self._inside:
                 nbytes, let_go = self._inside[record]
                 self.count.peak = max(self.count.peak, self.count.live + nbytes)
-                self.count.live -= let_go
+                if self.backward.frees:
+                    self.count.live -= let_go
             positions = self._pulled(record)
             for needed in _reads(record, positions):
                 if type(needed) is Record and not needed.is_kept:
