@@ -35,3 +35,13 @@ def test_the_predicted_peak_is_the_one_of_the_backward(name):
     with Activations() as held:
         tape.backward(loss_of(tape))
     assert predicted == pytest.approx(held.peak, rel=0.01)
+
+
+def test_the_states_of_a_loop_are_held_until_the_sweep_has_passed_it():
+    w, x = nt.ones(100, 100, requires_grad=True), nt.ones(100, 100)
+    loss = nt.checkpoint_loop(lambda s: nt.tanh(s * w), x, 100, snapshots=10).sum()
+    states = 9 * 40_000  # The first one is x.
+    memory = nt.from_json(nt.to_json(loss, values=False)).memory
+    assert memory.forward[-1] == states
+    assert max(memory.backward) >= states
+    assert str(nt.summary(loss)).endswith(f"{states:,} bytes kept for derivatives")

@@ -1,12 +1,14 @@
 """The bytes that a graph holds over forward and backward: as a profile measured them, or as its records predict."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from .._typing import NDArray
 from ..core.buffers import buffer_of
 from ..core.record import Block, Record
 from ..core.value import Value
 from .graph import Numbers, Timeline
+from .summary import inside_of
 
 
 def timeline(records: Sequence[Record], numbers: Sequence[Numbers]) -> Timeline:
@@ -45,7 +47,7 @@ def _predicted(records: Sequence[Record]) -> Timeline:
             live += sum(link.nbytes for link in new) + sum(link.nbytes for link in made)
             waiting |= new
             restored |= made
-            backward.append(live)
+            backward.append(live + (0 if (inside := inside_of(record)) is None else inside.nbytes))
             live -= record.nbytes
         live -= value + (record.nbytes if record in restored else 0)
     return Timeline(tuple(forward), tuple(backward), is_measured=False)
@@ -62,18 +64,19 @@ def _held_bytes(records: Sequence[Record]) -> list[int]:
     }
     found = []
     for record in records:
+        inside = inside_of(record)
+        held = 0 if inside is None else _new_bytes(inside.let_go, seen)
         if record.is_kept:
-            found.append(_new_bytes(record, seen))
+            held += _new_bytes(record.array if type(record.array) is tuple else (record.array,), seen)
         elif record.array is None and record in read and not record.op.facts.aliases:
-            found.append(record.nbytes)  # Freed since; views are taken to have held nothing of their own.
-        else:
-            found.append(0)
+            held += record.nbytes  # Freed since; views are taken to have held nothing of their own.
+        found.append(held)
     return found
 
 
-def _new_bytes(record: Record, seen: set[int]) -> int:
+def _new_bytes(arrays: Iterable[NDArray], seen: set[int]) -> int:
     total = 0
-    for array in record.array if type(record.array) is tuple else (record.array,):
+    for array in arrays:
         buffer = buffer_of(array)
         if id(buffer) not in seen:
             seen.add(id(buffer))

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from ..core.cells import FREED
+from ..core.facts import Inside
 from ..core.record import Block, Record, link_name
 
 HEADINGS = ("record", "op", "inputs", "shape", "dtype", "bytes", "kept", "line")
@@ -41,6 +42,12 @@ def kept(record: Record) -> str:
     return "yes" if record.is_kept else "dropped" if is_dropped else ""
 
 
+def inside_of(record: Record) -> Inside | None:
+    """Return what a record holds whose rule runs records of its own, as a loop does; None for others."""
+    inside = record.op.facts.inside
+    return None if inside is None or record.params is None or record.cell is FREED else inside(**record.params)
+
+
 def short_site(record: Record) -> str:
     """Return the line that ran a record, without the directories of its file."""
     if record.code is None:
@@ -59,6 +66,7 @@ def rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
 def total(records: Sequence[Record]) -> str:
     """Return one line that adds up a graph."""
     kept = sum(record.nbytes for record in records if record.is_kept)
+    kept += sum(array.nbytes for record in records if (inside := inside_of(record)) for array in inside.let_go)
     made = sum(record.nbytes for record in records)
     return f"{len(records)} records, {made:,} bytes computed, {kept:,} bytes kept for derivatives"
 
