@@ -171,6 +171,27 @@ def test_clipping_is_differentiable(clip, dtype):
     np.testing.assert_allclose(clip(nt.tensor(x, requires_grad=True) ** 2 * 2.0).numpy(), given, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("clip", [clip_by_global_norm, clip_by_norm])
+@pytest.mark.parametrize("given", [[6e4, 6e4], [1e3] * 10_000, [1e-3] * 5])
+def test_clipping_on_a_tape_gives_what_it_gives_elsewhere(clip, dtype, given):
+    plain = nt.tensor(given, dtype=dtype)
+    (expected,) = clip([plain], 1.0)
+    (found,) = clip([nt.tensor(given, dtype=dtype, requires_grad=True) * 1.0], 1.0)
+    assert found.dtype == expected.dtype == plain.dtype
+    np.testing.assert_allclose(found.to("float64").numpy(), expected.to("float64").numpy(), rtol=1e-2)
+    mixed = clip([nt.tensor(given, dtype=dtype, requires_grad=True) * 1.0, np.ones(2), 3.0], 1.0)
+    assert mixed[0].dtype == plain.dtype
+
+
+def test_limits_and_options_within_a_tape_are_constants():
+    (w,) = with_gradients([3.0, 4.0])
+    with nt.Tape():
+        clip_grad_norm_([w], nt.tensor(1.0))
+        nt.optim.SGD([w], lr=nt.tensor(0.5)).step()
+    np.testing.assert_allclose(w.numpy(), [-0.3, -0.4], rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "clip",
     [

@@ -7,7 +7,7 @@ import numpy as np
 from . import tree
 from ._typing import Dtype, NDArray
 from .core.delivery import deliver
-from .core.gradients import is_leaf
+from .core.gradients import is_leaf, note_into_grad
 from .core.marks import marks, sum_of_scales
 from .core.value import Value, wrap
 from .counts import is_count
@@ -64,6 +64,7 @@ def accumulate_gradients(grads: Any, params: Any = None) -> None:
 
 def _add(tensor: Value, array: Any, gradient: Any) -> None:
     """Add an array to the ``.grad`` of a tensor; the gradient that it is taken from tells the scale."""
+    note_into_grad(gradient)
     scale = marks.of(gradient)
     coming = marks.coming([tensor], {id(tensor): scale})
     # That of a half tensor is float32 if it was unscaled.

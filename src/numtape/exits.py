@@ -4,7 +4,7 @@ import functools
 import re
 from types import CodeType
 
-from .core.context import BY_BACKWARD, BY_CALLS, Exits, current
+from .core.context import BY_CALLS, BY_GRAD, Exits, current
 from .core.record import describe_site
 from .errors import NotDifferentiableError
 
@@ -24,7 +24,7 @@ def is_unnoticed(code: CodeType, lasti: int, how: str) -> bool:
     Nor was ``float()`` written there. It is what the first two call.
     """
     if how != BY_CALLS:
-        return how == BY_BACKWARD
+        return how == BY_GRAD
     import dis  # Rarely needed, and slow to import.
     import itertools
     import linecache

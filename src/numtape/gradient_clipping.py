@@ -9,7 +9,7 @@ import numpy as np
 from . import ops, tree
 from ._typing import NDArray
 from .core.apply import is_tracked
-from .core.binding import as_static, check_untracked
+from .core.binding import check_untracked
 from .core.context import current
 from .core.marks import marks
 from .core.value import Value, wrap
@@ -112,7 +112,7 @@ def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
     if total <= limit:
         return grads
     scale = limit / total
-    return _map(lambda g: ops.mul(g, scale), grads)
+    return _map(lambda g: _scaled(g, scale), grads)
 
 
 def clip_by_norm(grads: Any, max_norm: float) -> Any:
@@ -134,9 +134,15 @@ def clip_by_norm(grads: Any, max_norm: float) -> Any:
 
     def clipped(g: Any) -> Any:
         total = _norm_on_tape("clip_by_norm", [g])
-        return g if total <= limit else ops.mul(g, limit / total)
+        return g if total <= limit else _scaled(g, limit / total)
 
     return _map(clipped, grads)
+
+
+def _scaled(gradient: Any, scale: Any) -> Any:
+    """Return a gradient times a number, which may be on the tape and wider, in its own dtype."""
+    scaled = ops.mul(gradient, scale)
+    return scaled if getattr(gradient, "dtype", scaled.dtype) == scaled.dtype else ops.cast(scaled, gradient.dtype)
 
 
 def clip_by_value(grads: Any, clip_value: float | tuple[float, float]) -> Any:
@@ -169,7 +175,8 @@ def clip_by_value(grads: Any, clip_value: float | tuple[float, float]) -> Any:
 
 def _limit(title: str, name: str, value: Any) -> float:
     try:
-        limit = float(as_static(title, name, value))
+        check_untracked(title, name, value)
+        limit = float(value.array if isinstance(value, Value) else value)
     except (TypeError, ValueError) as error:
         raise OperandError(f"{title}: {name} is of type {type(value).__name__}; it must be a number.") from error
     if not limit >= 0:
@@ -210,7 +217,8 @@ def _norm(title: str, arrays: list[NDArray], order: float) -> float:
 def _norm_on_tape(title: str, grads: list[Any]) -> Any:
     """Return the norm of all elements together: on the tape if any of them is, so that clipping is differentiable."""
     if current().grad and any(isinstance(g, Value) and is_tracked(g) for g in grads):
-        return ops.vector_norm(ops.stack([ops.vector_norm(g) for g in grads]))
+        wide = [ops.cast(g, widened(g.dtype)) if isinstance(g, Value) else np.asarray(g, np.float64) for g in grads]
+        return ops.vector_norm(ops.stack(list(map(ops.vector_norm, wide))))
     return _norm(title, [g.array if isinstance(g, Value) else np.asarray(g) for g in grads], 2.0)
 
 

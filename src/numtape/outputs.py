@@ -7,7 +7,7 @@ import numpy as np
 
 from . import tree
 from ._typing import NDArray
-from .core.context import BY_BACKWARD, BY_CALLS, Exits
+from .core.context import BY_CALLS, BY_GRAD, Exits
 from .core.record import describe_site, warn_user
 from .core.value import Lifted, Value, wrap
 from .core.write import check_history
@@ -42,7 +42,7 @@ def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any]
     code, lasti, how = unnoticed[-1] if unnoticed else next(reversed(exits))
     for number, out in enumerate(outs):
         is_connected = isinstance(out, Lifted) or (isinstance(out, Value) and out.node is not None)
-        if is_connected or (isinstance(out, Value) and how not in (BY_CALLS, BY_BACKWARD)):
+        if is_connected or (isinstance(out, Value) and how not in (BY_CALLS, BY_GRAD)):
             continue
         place = f" as output {number}" if len(outs) > 1 else ""
         raise NotConnectedError(
@@ -53,7 +53,7 @@ def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any]
     for code, lasti, how in unnoticed[:1]:
         site = describe_site(code, lasti)
         left = f"a tracked tensor became a number at {site}; if the result depends on that number"
-        if how == BY_BACKWARD:
+        if how == BY_GRAD:
             left = f"gradients of a tracked tensor went into .grad at {site}; if the result depends on them"
         warn_user(
             f"{name}: in {title(function)}, {left}, a part of its derivative is lost. "
@@ -62,8 +62,8 @@ def check_connected(name: str, function: Callable[..., Any], outs: Sequence[Any]
 
 
 def _repair(how: str, instead: str, meant: str) -> str:
-    if how == BY_BACKWARD:
-        return "Since .grad carries no graph, take gradients by nt.grad, tape.gradient, or as tape.backward gives them."
+    if how == BY_GRAD:
+        return "Since it carries no graph, take gradients by nt.grad, tape.gradient, or as tape.backward gives them."
     return (
         f"Use nt functions instead of math, nt.stack instead of filling an array, and {instead} if a {meant} is meant."
     )

@@ -12,7 +12,7 @@ from . import ops, protocols
 from ._typing import NDArray
 from .core.apply import is_tracked, leave_out
 from .core.context import BY_CALLS, current, entered
-from .core.gradients import backward, is_leaf
+from .core.gradients import backward, check_constant, is_leaf, note_into_grad
 from .core.record import Record, call_site, next_index, note
 from .core.value import Lifted, Value, extras_of, make_writable, single_array, update_node, wrap
 from .core.write import forget_history, mark_written, replace_memory
@@ -173,6 +173,7 @@ class Members(Value):
     @grad.setter
     def grad(self, gradient: Any) -> None:
         if gradient is not None:
+            note_into_grad(gradient)
             array = gradient.array if isinstance(gradient, Value) else self._as_gradient(gradient)
             if array.shape != self.shape:
                 raise ShapeError(
@@ -221,6 +222,7 @@ class Members(Value):
         array = single_array(self)
         if isinstance(source, Value) and single_array(source) is array:
             return  # The last step of x.data -= v: the memory holds the result.
+        check_constant("data", "write x[...] = value, which is recorded", source)
         made = wrap(self.plain, np.empty_like(array))
         with entered(grad=False):
             setitem(made, ..., source)

@@ -116,7 +116,8 @@ def test_a_product_of_zero_and_an_infinite_derivative_under_a_mask_has_its_repai
 
 @pytest.mark.parametrize(
     ("function", "arrays"),
-    [(f, a) for f, a, _ in OUTSIDE] + [
+    [(f, a) for f, a, _ in OUTSIDE]
+    + [
         (nt.sqrt, [[0.0]]),
         (nt.acos, [[1.0]]),
         (nt.cbrt, [[0.0]]),

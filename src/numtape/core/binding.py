@@ -14,7 +14,7 @@ from ..errors import ArgumentError, IndexingError, NotDifferentiableError, Numta
 from .apply import is_tracked
 from .op import REQUIRED, Op, kinds_of
 from .record import shortened
-from .value import Lifted, Value
+from .value import Lifted, Value, has_lost_history
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -167,20 +167,31 @@ def as_static(name: str, argument: str, value: Any) -> Any:
     """
     if not isinstance(value, Value):
         return value
+    if not isinstance(value, Lifted) and is_tracked(value):
+        raise _tracked(name, argument)
     check_untracked(name, argument, value)
     return value.array.copy() if value.shape else value.array.item()
 
 
 def check_untracked(name: str, argument: str, value: Any) -> None:
-    """Raise if an argument is a tracked tensor, or if one is in it, for which nobody has a derivative."""
+    """Raise if an argument is a tracked tensor, or if one is in it, for which nobody has a derivative.
+
+    One that a tape would only begin to watch is a constant here.
+    """
     if isinstance(value, tuple | list):
         for each in value:
             check_untracked(name, argument, each)
-    elif isinstance(value, Lifted) or (isinstance(value, Value) and is_tracked(value)):
-        raise NotDifferentiableError(
-            f"{name}: argument {argument!r} has no derivative, but a tracked tensor was given; "
-            f"pass {argument}.detach() if its gradient is not wanted."
-        )
+    elif isinstance(value, Lifted) or (
+        isinstance(value, Value) and (value.node is not None or has_lost_history(value))
+    ):
+        raise _tracked(name, argument)
+
+
+def _tracked(name: str, argument: str) -> NotDifferentiableError:
+    return NotDifferentiableError(
+        f"{name}: argument {argument!r} has no derivative, but a tracked tensor was given; "
+        f"pass {argument}.detach() if its gradient is not wanted."
+    )
 
 
 def plain_axis(name: str, axis: Any) -> Any:

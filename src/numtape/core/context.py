@@ -57,8 +57,8 @@ Exit = tuple[CodeType, int, str]
 Exits = dict[Exit, None]
 #: The conversion that functions of numbers call, and stores into arrays: it may be one that nobody wrote.
 BY_CALLS = "float()"
-#: The sweep that puts gradients into ``.grad``, where they are constants, whatever they depend on.
-BY_BACKWARD = "backward()"
+#: Gradients that go there are constants, whatever they depend on.
+BY_GRAD = ".grad"
 #: So many places are remembered.
 _MOST_EXITS = 32
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from .._typing import NDArray
 from ..dtypes import FLOAT_DTYPES, check_unmasked
-from ..errors import NotConnectedError, OperandError, ShapeError
-from .context import BY_BACKWARD, BY_CALLS, Exit, Target, current, entered, peek, settle
+from ..errors import NotConnectedError, NotDifferentiableError, OperandError, ShapeError
+from .context import BY_CALLS, BY_GRAD, Exit, Target, current, entered, peek, settle
 from .delivery import deliver, own_array
 from .forward import forward
 from .graph import Graph, depends_on_argument, graph_of, oldest_of
@@ -20,7 +20,7 @@ from .marks import marks
 from .record import Record, call_site, describe_site, shortened
 from .reverse import Cotangents, reverse
 from .tape import watching
-from .value import LEAF, Value, array_of, wrap, wrap_seed
+from .value import LEAF, Lifted, Value, array_of, wrap, wrap_seed
 from .write import check_history
 
 
@@ -149,10 +149,8 @@ def as_tensor(cotangent: Any, like: Any, cls: type[Value]) -> Any:
 def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
     """Add the derivatives of `target` to the ``.grad`` of the leaves that require it."""
     check_target(name, target)
-    state = current()
-    settle(state)
-    if state.transforms and depends_on_argument(graph_of([link_of(target)])):
-        state.thread.note_exit(*call_site(sys._getframe()), BY_BACKWARD)
+    settle(current())
+    note_into_grad(target, gradient)
     free = free and is_freeable(target)
     graph, scales = marks.search([link_of(target)], [gradient])
     seeds = [None if gradient is None else seed_of(name, target, gradient)]
@@ -163,6 +161,30 @@ def backward(name: str, target: Any, gradient: Any, free: bool) -> None:
         deliver(leaf, found.pop(leaf))
     if coming:
         marks.arrive(coming)
+
+
+def note_into_grad(*values: Any) -> None:
+    """Remember the user's line if what goes into ``.grad``, where it is a constant, is differentiated by."""
+    if is_differentiated_by(*values):
+        current().thread.note_exit(*call_site(sys._getframe()), BY_GRAD)
+
+
+def is_differentiated_by(*values: Any) -> bool:
+    """Say whether a transform that runs around differentiates by one of some values, or by what it was made of."""
+    if not current().transforms:
+        return False
+    return any(isinstance(x, Lifted) for x in values) or depends_on_argument(
+        graph_of([link_of(x) for x in values if isinstance(x, Value) and x.node is not None])
+    )
+
+
+def check_constant(name: str, repair: str, *values: Any) -> None:
+    """Raise if what is to be written without a record is differentiated by: that derivative would be lost."""
+    if is_differentiated_by(*values):
+        raise NotDifferentiableError(
+            f"{name}: what is given is written without a record, and a function that is being differentiated wants the "
+            f"derivative by it; {repair}, or detach() what is given if that derivative is not wanted."
+        )
 
 
 def is_freeable(target: Value) -> bool:

@@ -7,11 +7,12 @@ import numpy as np
 
 from .. import random_creation
 from .._typing import NDArray, Shape
+from ..core.gradients import check_constant
 from ..core.stream import Stream, stream_of
 from ..core.value import Value
 from ..errors import ArgumentError, OperandError, ShapeError
 from ..grad_mode import no_grad
-from .states import check_constant
+from .parameter import BY_CALL
 
 #: By how much a nonlinearity's layer must scale its weights to keep the variance of what passes.
 _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
@@ -25,7 +26,7 @@ def _write(name: str, tensor: Any, array: Any) -> Any:
         raise OperandError(
             f"{name}: fills a tensor in place, not {type(tensor).__name__}; make one with nt.empty or nt.nn.Parameter."
         )
-    check_constant(name, array)
+    check_constant(name, BY_CALL, array)
     with no_grad():
         tensor[...] = array  # type: ignore[index]
     return tensor
@@ -71,7 +72,7 @@ def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, rng: Any = None) -> An
         >>> bool((nt.nn.init.uniform_(nt.empty(3), 2.0, 3.0, rng=0) >= 2.0).all())
         True
     """
-    return _write("uniform_", tensor, random_creation.uniform(a, b, tensor.shape, dtype=tensor.dtype, rng=rng).array)
+    return _write("uniform_", tensor, random_creation.uniform(a, b, tensor.shape, dtype=tensor.dtype, rng=rng))
 
 
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, rng: Any = None) -> Any:
@@ -81,7 +82,7 @@ def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, rng: Any = None) -
         >>> nt.nn.init.normal_(nt.empty(2), mean=5.0, std=0.0)
         tensor([5., 5.])
     """
-    return _write("normal_", tensor, random_creation.normal(mean, std, tensor.shape, dtype=tensor.dtype, rng=rng).array)
+    return _write("normal_", tensor, random_creation.normal(mean, std, tensor.shape, dtype=tensor.dtype, rng=rng))
 
 
 def trunc_normal_(
@@ -93,6 +94,7 @@ def trunc_normal_(
         >>> bool((nt.nn.init.trunc_normal_(nt.empty(100), std=10.0, rng=0).abs() <= 2.0).all())
         True
     """
+    check_constant("trunc_normal_", BY_CALL, mean, std, a, b)
     share = 0.5 * (math.erf((b - mean) / std / math.sqrt(2.0)) - math.erf((a - mean) / std / math.sqrt(2.0)))
     if not share > _LEAST_SHARE:
         raise ArgumentError(

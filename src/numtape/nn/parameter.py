@@ -5,10 +5,14 @@ from typing import Any
 import numpy as np
 
 from .._typing import DtypeLike
+from ..core.gradients import check_constant
 from ..core.value import Value
 from ..creation import tensor
 from ..dtypes import default_dtype, is_float
 from ..tensors import Tensor
+
+#: How to differentiate by parameters.
+BY_CALL = "call the model by nt.nn.functional_call(model, params, x)"
 
 
 class Parameter(Tensor):
@@ -30,6 +34,7 @@ class Parameter(Tensor):
 
     def __init__(self, data: Any, requires_grad: bool = True, name: str | None = None, dtype: DtypeLike = None) -> None:
         # A parameter starts a graph, whatever the data was computed from.
+        check_constant("Parameter", BY_CALL, data)
         made = tensor(data.array if isinstance(data, Value) else data, dtype)
         self.array = made.array if is_float(made.dtype) else made.array.astype(default_dtype())
         self.node = self.version = self.extras = None

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core.gradients import check_constant
 from ..core.value import Value, array_of
 from ..errors import OperandError, ShapeError
 from ..grad_mode import no_grad
 from ..gradient_clipping import clip_grad_norm_ as clip_grad_norm_
 from ..gradient_clipping import clip_grad_value_ as clip_grad_value_
 from ..ops import concat, reshape
-from .states import check_constant
+from .parameter import BY_CALL
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Any:
@@ -42,7 +43,7 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
         5.0
     """
     found = list(parameters)
-    check_constant("vector_to_parameters", vec)
+    check_constant("vector_to_parameters", BY_CALL, vec)
     array = np.asarray(array_of(vec))
     count = sum(each.size for each in found)
     if array.shape != (count,):

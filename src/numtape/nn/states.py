@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._typing import NDArray
-from ..arguments import depends_on_running
+from ..core.gradients import check_constant
 from ..core.stream import Stream
-from ..core.value import Lifted, Value, wrap
+from ..core.value import Value, wrap
 from ..dtypes import check_unmasked, is_float
-from ..errors import ArgumentError, DtypeError, NotDifferentiableError, OperandError
+from ..errors import ArgumentError, DtypeError, OperandError
 from ..grad_mode import no_grad
 from ..ops import stop_gradient
 from ..tensors import Tensor
 from . import traversal
+from .parameter import BY_CALL
 
 if TYPE_CHECKING:
     from .module import Module
@@ -104,19 +105,9 @@ def load_state_dict(module: "Module", state: Any, strict: bool) -> IncompatibleK
     return IncompatibleKeys(missing, unexpected)
 
 
-def check_constant(name: str, value: Any) -> None:
-    """Raise if a transform that runs differentiates by what is to be written into parameters, which is not recorded."""
-    if isinstance(value, Lifted) or (isinstance(value, Value) and depends_on_running([value])):
-        raise NotDifferentiableError(
-            f"{name}: parameters are written without a record, and a function that is being differentiated wants the "
-            "derivative by what they get; call the model by nt.nn.functional_call(model, params, x), or detach() what "
-            "is written if that derivative is not wanted."
-        )
-
-
 def _array(name: str, path: str, value: Any) -> NDArray:
     if isinstance(value, Value):
-        check_constant(f"{name}.load_state_dict", value)
+        check_constant(f"{name}.load_state_dict", BY_CALL, value)
         return value.array
     check_unmasked(f"{name}.load_state_dict: {path!r}", value)
     array = np.asarray(value)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._typing import NDArray
 from ..core.binding import check_untracked
-from ..core.gradients import is_leaf
+from ..core.gradients import check_constant, is_leaf
 from ..core.value import Value
 from ..dtypes import FLOAT_DTYPES, check_unmasked, widened
 from ..errors import ArgumentError, DtypeError, GradientError, OperandError, ShapeError
@@ -183,6 +183,7 @@ def groups_of(title: str, params: Parameters) -> list[dict[str, Any]]:
 def gradient_of(title: str, param: Tensor, gradient: Any, written: set[int]) -> NDArray:
     """Return a gradient that was given for a parameter as an array of its shape; a copy if its memory is `written`."""
     check_unmasked(f"{title}: the gradient of {name_of(param)}", gradient)
+    check_constant(title, "compute new parameters, as p - lr * g, and use these", gradient)
     array = gradient.array if isinstance(gradient, Value) else np.asarray(gradient)
     if array.dtype not in FLOAT_DTYPES and array.dtype.kind not in "biu":
         raise OperandError(f"{title}: a gradient is a tensor, an array or None, not {type(gradient).__name__}.")
