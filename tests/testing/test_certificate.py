@@ -165,6 +165,7 @@ PLANTED = {
     ),
     "infinite slope": (lambda x: x.sqrt().sum(), np.array([0.0, 1.0]), {"right": 1, "not finite": 1}),
     "value is NaN": (lambda x: x.log().sum(), np.array([-1.0, 1.0]), {"not finite": 2}),
+    "an argument is infinite": (lambda x: (-x).exp().sum(), np.array([np.inf]), {"not finite": 1}),
 }
 
 RIGHT = {

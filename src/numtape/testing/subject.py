@@ -246,7 +246,7 @@ class Subject:
 
     def trouble(self) -> Verdict | None:
         """Return why there is nothing to compare at this point, if so."""
-        if not all(np.all(np.isfinite(y)) for y in self.outs):
+        if not all(np.all(np.isfinite(y)) for y in (*self.arrays, *self.outs)):
             return Verdict.NOT_FINITE
         return None if self.is_steady(REPEATS) else Verdict.NON_DETERMINISTIC
 

@@ -15,6 +15,7 @@ from ..core.op import NON_DIFFERENTIABLE, Marker, Op
 from ..core.value import Value, array_of
 from ..dtypes import is_float
 from ..errors import ArgumentError, DtypeError, OperandError
+from .batch_checks import CheckedBatch
 from .custom import per_output
 from .custom_calls import bind
 from .custom_rules import Rule
@@ -29,6 +30,21 @@ _AMONG_OPERANDS = " A tensor that it computes with must be one of its operands, 
 _MOST_PARAMS = 16
 #: What a declaration may say beside its rules.
 _FACTS = set(Facts._fields) - {"also", "flops", "inside", "is_discrete", "numpy", "of_units", "samples"}
+#: For facts of these names: what they must be, and whether they are.
+_KINDS: tuple[tuple[str, set[str], Callable[[Any], bool]], ...] = (
+    ("a function", {"cost"}, callable),
+    (
+        "a function or None",
+        {"batch", "series", "size", "terms", "add_back", "reference"},
+        lambda x: x is None or callable(x),
+    ),
+    (
+        "True or False",
+        {"aliases", "deterministic", "is_linear_backward", "native_half", "native_half_rules", "to_float"},
+        lambda x: isinstance(x, bool),
+    ),
+    ("a text", {"domain", "kinks"}, lambda x: isinstance(x, str)),
+)
 
 
 def custom_op(
@@ -106,6 +122,12 @@ def custom_op(
 
 def _as_facts(facts: dict[str, Any], is_linear_backward: bool) -> Facts:
     found = dict(facts)
+    for kind, names, is_right in _KINDS:
+        for name in names & found.keys():
+            if not is_right(found[name]):
+                raise OperandError(f"custom_op: {name} is {found[name]!r}; it must be {kind}.")
+    if found.get("batch") is not None:
+        found["batch"] = CheckedBatch(found["batch"])
     structure = found.get("structure", Structure.DENSE)
     if isinstance(structure, str):
         if structure.upper() not in Structure.__members__:
