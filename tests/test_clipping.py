@@ -184,6 +184,20 @@ def test_clipping_on_a_tape_gives_what_it_gives_elsewhere(clip, dtype, given):
     assert mixed[0].dtype == plain.dtype
 
 
+@pytest.mark.parametrize("clip", [clip_by_global_norm, clip_by_norm])
+def test_integers_are_clipped_to_floats(clip):
+    np.testing.assert_allclose(clip([np.array([3, 4])], 1.0)[0], [0.6, 0.8])
+    np.testing.assert_allclose(clip([nt.tensor([3, 4])], 1.0)[0].numpy(), [0.6, 0.8], rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+@pytest.mark.parametrize("tracked", [False, True])
+@pytest.mark.parametrize("clip", [clip_by_global_norm, clip_by_norm])
+def test_norms_of_the_largest_and_smallest_numbers_are_right(clip, tracked, size):
+    given = nt.tensor([3.0 * size, 4.0 * size], dtype="float64", requires_grad=tracked)
+    np.testing.assert_allclose(clip([given], size)[0].numpy(), [0.6 * size, 0.8 * size], rtol=1e-12)
+
+
 def test_limits_and_options_within_a_tape_are_constants():
     (w,) = with_gradients([3.0, 4.0])
     with nt.Tape():

@@ -14,7 +14,7 @@ from .core.context import current
 from .core.marks import marks
 from .core.value import Value, wrap
 from .core.write import mark_written
-from .dtypes import widened
+from .dtypes import is_float, widened
 from .errors import ArgumentError, GradientError, OperandError
 from .gradients import Gradients
 from .tensors import Tensor
@@ -140,9 +140,10 @@ def clip_by_norm(grads: Any, max_norm: float) -> Any:
 
 
 def _scaled(gradient: Any, scale: Any) -> Any:
-    """Return a gradient times a number, which may be on the tape and wider, in its own dtype."""
+    """Return a gradient times a number, which may be on the tape and wider, in its own dtype if that is of floats."""
     scaled = ops.mul(gradient, scale)
-    return scaled if getattr(gradient, "dtype", scaled.dtype) == scaled.dtype else ops.cast(scaled, gradient.dtype)
+    dtype = getattr(gradient, "dtype", scaled.dtype)
+    return ops.cast(scaled, dtype) if dtype != scaled.dtype and is_float(dtype) else scaled
 
 
 def clip_by_value(grads: Any, clip_value: float | tuple[float, float]) -> Any:
@@ -211,7 +212,12 @@ def _norm(title: str, arrays: list[NDArray], order: float) -> float:
     if not order > 0:
         raise ArgumentError(f"{title}: norm_type is {order!r}; it must be a number above 0, or inf.")
     with np.errstate(all="ignore"):
-        return float(sum(_power_sum(each, order) for each in arrays) ** (1.0 / order))
+        total = float(sum(_power_sum(each, order) for each in arrays) ** (1.0 / order))
+        if total == 0.0 or total == math.inf:  # Powers of doubles may overflow, or vanish, where the elements do not.
+            largest = _norm(title, arrays, math.inf)
+            if 0.0 < largest < math.inf:
+                return largest * _norm(title, [each.astype(np.float64) / largest for each in arrays], order)
+        return total
 
 
 def _norm_on_tape(title: str, grads: list[Any]) -> Any:

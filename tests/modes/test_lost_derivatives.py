@@ -138,3 +138,15 @@ def test_maps_of_gradients_are_differentiated_and_nothing_is_said():
         return (tape.backward(energy)[w] ** 2).sum() + s
 
     assert nt.grad(loss)(1.0) == 41.0
+
+
+@pytest.mark.parametrize("name", OVERWRITES)
+def test_what_is_written_under_no_grad_is_a_constant_by_the_users_will(name):
+    model = nt.nn.Linear(2, 1, dtype="float64")
+
+    def loss(s):
+        with nt.no_grad():
+            OVERWRITES[name](model, s)
+        return s * s
+
+    assert nt.grad(loss)(0.5) == 1.0

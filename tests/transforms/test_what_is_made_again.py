@@ -1,11 +1,15 @@
 """What is made again must be what it was: refilled memory is named, and what does not repeat is kept."""
 
+import subprocess
+import sys
+import tracemalloc
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 import numtape as nt
+from numtape.core.recompute import fingerprint
 from numtape.errors import NonFiniteError, OverwrittenError
 
 CONFIGS = {
@@ -279,3 +283,40 @@ def test_files_in_memory_are_read_like_arrays(tmp_path):
     data[:] = 2.0
     with pytest.raises(OverwrittenError, match="given for 'a' was overwritten since"):
         tape.backward(found)
+
+
+@pytest.mark.parametrize("kind", [lambda m: np.ma.masked_array(m, m > 2.5), lambda m: m.view(np.recarray)])
+def test_parameters_of_other_classes_of_arrays_have_fingerprints(kind):
+    @nt.custom_op(vjp={"x": lambda g, table: g * table_of(table)}, check=False)
+    def scaled_by(x, /, *, table):
+        return x * table_of(table)
+
+    def table_of(table):
+        return np.asarray(table).reshape(-1)[:3]
+
+    array, w = np.arange(1.0, 40_001.0), leaf(1.0, 2.0, 3.0)
+    loss = nt.checkpoint(lambda: nt.sin(scaled_by(nt.sin(w), table=kind(array))).sum())
+    loss.backward(retain_graph=True)
+    array[:] = 5.0
+    with pytest.raises(OverwrittenError, match="given for 'table' was overwritten"):
+        loss.backward()
+
+
+def test_a_fingerprint_takes_no_memory_by_windows_that_overlap():
+    series = np.random.default_rng(0).standard_normal(200_000)
+    windows, w = np.lib.stride_tricks.sliding_window_view(series, 1000), leaf(*np.ones(1000))
+    tracemalloc.start()
+    loss = nt.checkpoint(lambda: nt.tanh(nt.matmul(windows[::1000], nt.sin(w))).sum())
+    whole = nt.checkpoint(lambda: (nt.sin(w)[:1] * windows[:1, :1]).sum() * windows.shape[0])
+    fingerprint(windows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8e6  # All windows take 1.6 GB.
+    (loss + whole).backward()
+    series[0] += 1.0
+    assert fingerprint(windows) == fingerprint(windows)
+
+
+def test_the_first_element_that_is_taken_under_a_profile():
+    code = "import numtape as nt; x = nt.tensor([1.0, 2.0], requires_grad=True)\nwith nt.profile(): x[0] * 2"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -29,6 +29,7 @@ def is_view_of(out: Any, arrays: Sequence[Any]) -> bool:
         for array in arrays:
             if isinstance(array, np.ndarray) and (array is buffer or buffer_of(array) is buffer):
                 return True
+    if not isinstance(out, tuple | list):
         return False
     given = {id(buffer_of(array)) for array in arrays if isinstance(array, np.ndarray)}
     return given.issuperset([id(buffer_of(part)) for part in out])

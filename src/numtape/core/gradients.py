@@ -170,8 +170,12 @@ def note_into_grad(*values: Any) -> None:
 
 
 def is_differentiated_by(*values: Any) -> bool:
-    """Say whether a transform that runs around differentiates by one of some values, or by what it was made of."""
-    if not current().transforms:
+    """Say whether a transform that runs around differentiates by one of some values, or by what it was made of.
+
+    Under no_grad nothing is.
+    """
+    state = current()
+    if not (state.transforms and state.grad):
         return False
     return any(isinstance(x, Lifted) for x in values) or depends_on_argument(
         graph_of([link_of(x) for x in values if isinstance(x, Value) and x.node is not None])

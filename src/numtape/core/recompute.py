@@ -20,7 +20,7 @@ from ..dtypes import float32
 from ..errors import FreedError, OverwrittenError
 from ..kernels.views import laid_out
 from .apply import PICK
-from .buffers import shared_with_numpy
+from .buffers import buffer_of, shared_with_numpy
 from .computing import compute, compute_wide
 from .record import Block, Gone, Record, note
 from .value import Value
@@ -233,9 +233,15 @@ def fingerprint(array: Any) -> int:
 
     Of a large array one row of bytes in eight is looked at: a refill shows, a write to a few elements may not.
     """
+    array = np.asarray(array)
     if not array.flags.c_contiguous:
-        once = array[tuple(slice(None if step else 1) for step in array.strides)]  # What is repeated is looked at once.
-        array = np.ascontiguousarray(once)
+        array = array[
+            tuple(slice(None if step else 1) for step in array.strides)
+        ]  # What is repeated is looked at once.
+        buffer = buffer_of(array)
+        if array.nbytes > buffer.nbytes and buffer.flags.forc:  # As windows that overlap.
+            array = buffer.ravel(order="K")
+        array = np.ascontiguousarray(array)
     flat = array.reshape(-1).view(np.uint8)
     if flat.size <= _WHOLE:
         return zlib.crc32(flat.data)

@@ -41,7 +41,7 @@ _KINDS: tuple[tuple[str, set[str], Callable[[Any], bool]], ...] = (
     (
         "True or False",
         {"aliases", "deterministic", "is_linear_backward", "native_half", "native_half_rules", "to_float"},
-        lambda x: isinstance(x, bool),
+        lambda x: isinstance(x, bool | np.bool_),
     ),
     ("a text", {"domain", "kinks"}, lambda x: isinstance(x, str)),
 )
