@@ -235,11 +235,10 @@ def fingerprint(array: Any) -> int:
     """
     array = np.asarray(array)
     if not array.flags.c_contiguous:
-        array = array[
-            tuple(slice(None if step else 1) for step in array.strides)
-        ]  # What is repeated is looked at once.
+        # What is repeated is looked at once, also by windows that overlap.
+        array = array[tuple(slice(None if step else 1) for step in array.strides)]
         buffer = buffer_of(array)
-        if array.nbytes > buffer.nbytes and buffer.flags.forc:  # As windows that overlap.
+        if array.nbytes > buffer.nbytes and buffer.flags.forc:
             array = buffer.ravel(order="K")
         array = np.ascontiguousarray(array)
     flat = array.reshape(-1).view(np.uint8)

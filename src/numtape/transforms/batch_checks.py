@@ -12,7 +12,7 @@ from ..core.value import Lifted, array_of
 
 
 class CheckedBatch:
-    """A batch function whose first result is compared with what the op gives for each member; if it differs, the last."""
+    """A batch function whose first result is compared with what the op gives for each member."""
 
     def __init__(self, batch: Callable[..., Any]) -> None:
         self._batch = batch
