@@ -73,16 +73,14 @@ def _told() -> str:
 
 
 def options(description: str) -> argparse.Namespace:
-    """Parse the options that all benchmarks share; begin anew if the environment holds NumPy's BLAS to another CPU."""
+    """Parse the options that all benchmarks share; begin anew without what holds NumPy's BLAS, if that is asked for."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=31, help="interleaved rounds (at least 15)")
     parser.add_argument("--json", help="write the figures to this file")
-    parser.add_argument("--held", action="store_true", help=f"measure with {' and '.join(HOLDS)} as they are set")
+    parser.add_argument("--unheld", action="store_true", help=f"measure without {' and '.join(HOLDS)}, if they are set")
     given = parser.parse_args()
     held = {name: os.environ[name] for name in HOLDS if name in os.environ}
-    if held and not given.held:
-        told = " ".join(f"{name}={value}" for name, value in held.items())
-        print(f"without {told}, which holds NumPy's BLAS back, and not the peers'; --held keeps it", flush=True)
+    if held and given.unheld:
         rest = {name: value for name, value in os.environ.items() if name not in held}
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], rest)
     return given

@@ -167,9 +167,8 @@ def as_static(name: str, argument: str, value: Any) -> Any:
     """
     if not isinstance(value, Value):
         return value
-    if not isinstance(value, Lifted) and is_tracked(value):
+    if isinstance(value, Lifted) or is_tracked(value):
         raise _tracked(name, argument)
-    check_untracked(name, argument, value)
     return value.array.copy() if value.shape else value.array.item()
 
 

@@ -78,13 +78,13 @@ def check_history(name: str, value: Value) -> None:
     """Raise if the history of a value, which somebody wants to differentiate, no longer tells its contents."""
     if value.version is None or value.version[0].count == value.version[1]:
         return
-    version, has_history = value.version[0], type(value.node) is Record
-    if not (has_history or has_lost_history(value)):
+    version, node = value.version[0], value.node
+    if type(node) is not Record and not has_lost_history(value):
         return
-    made = f"computed at {value.node.site}" if type(value.node) is Record else "made without history"
+    made = f"computed at {node.site}" if type(node) is Record else "made without history"
     how, repair = "through another view", "through the tensor itself (x[0, 1] = v instead of x[0][1] = v)"
     if version.writer() is value:
-        if has_history:
+        if type(node) is Record:
             how, repair = "without being recorded", "outside of no_grad"
         else:
             how = "through another view, before it was written itself"
